@@ -34,7 +34,6 @@ from tubeq_spark.verbs.settle_batch import HeldBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
-    from contextlib import AbstractContextManager
     from typing import TypeAlias
 
     from pyspark.sql import DataFrame
@@ -403,19 +402,12 @@ class Batch:
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
         """Call a handler with some tasks; return its result. A DataFrame of failed tasks is evaluated."""
         try:
-            with self._span(tasks):
+            with self._ctx.queue.traces.of_handler(self._ctx.record, tasks):
                 result = handler(tasks)
             require_run(result)
         except FailedTasks as named:
             return named
         return self._evaluated(result, among=self._ids) if has_reasons(result) else result
-
-    def _span(self, tasks: Any) -> AbstractContextManager[object]:
-        """The span of a call of a handler, if calls are traced."""
-        ctx = self._ctx
-        if ctx.queue.traces is None:
-            return contextlib.nullcontext()
-        return ctx.queue.traces.of_handler(ctx.record, tasks)
 
     def _blameless(self, verb: Callable[[], T]) -> T:
         """Read or renew tasks for a handler. If that fails, no task has caused it, so none loses an attempt."""

@@ -61,10 +61,9 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
-    from tubeq_spark.storage.note import Commit
     from tubeq_spark.storage.store.store_options import StorageOptions
 
-__all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
+__all__ = ["Queue", "look", "typed_statistics"]
 
 
 def _reopened(
@@ -227,14 +226,14 @@ class Queue:
         self._used = self._context.used
         self._lock = self._used.lock
         self._in_replicaset = False
-        self._context.state = QueueState.STARTUP
+        self._context.life.state = QueueState.STARTUP
         if not opened.is_new:
             self._context.registry.records()  # raises if the queue was removed, before anything is done
         if other is not None:
             session = self._context.session
             if_interrupted(session.stop)
             session.join(other, session.check_alive(other))
-        self._context.state = QueueState.RUNNING
+        self._context.life.state = QueueState.RUNNING
         closing.close_when_forgotten(self._context)
 
     def __repr__(self) -> str:
@@ -357,7 +356,7 @@ class Queue:
         drivers = self._context.drivers
         new = check_new(drivers, name, type, options, in_replicaset=self._in_replicaset)
         creating.require_supported(self._context, new)
-        is_mine, began = False, self._seconds()
+        is_mine, began = False, self._context.clock.monotonic()
         with self._lock:
             # Another thread may have closed it meanwhile.
             self._context.require_running()
@@ -389,7 +388,7 @@ class Queue:
             raise refusals.no_tube(name)
         with self._lock:
             self._context.require_running()
-            began = self._seconds()
+            began = self._context.clock.monotonic()
             record = self._context.registry.live(name)
             return self._wrap(record, began)
 
@@ -443,11 +442,8 @@ class Queue:
 
     def _opener(self) -> Callable[[TubeRecord], TubeContext]:
         """What opens the tubes of records that are read from now on."""
-        read_at = self._seconds()
+        read_at = self._context.clock.monotonic()
         return lambda record: tubes.context_of(self._wrap(record, read_at))
-
-    def _seconds(self) -> float:
-        return self._context.clock.monotonic()
 
     # -- settings, session, state -------------------------------------------------------------
 
@@ -514,7 +510,7 @@ class Queue:
 
     def state(self) -> QueueState:
         """Return the state of this queue object. Commits: none."""
-        return self._context.state
+        return self._context.life.state
 
     def close(self) -> None:
         """Release this session's tasks, unless a live queue object shares it; drop temporary tubes.
@@ -734,19 +730,11 @@ class Queue:
         if self.engine != "native":
             msg = "copy_to needs the native engine: open the queue with engine='native'"
             raise StoreError(msg)
-        swept = self.sweep()
-        failed = {name: tube.error for name, tube in swept.tubes.items() if tube.error}
-        contexts = self._contexts()
-        known = {ctx.record.name for ctx in contexts}
-        failed |= {
-            record.name: f"it cannot be read, or its type {record.type} is unknown"
-            for record in self._context.registry.records()
-            if record.name not in known
-        }
-        for name, why in failed.items():
-            msg = f"nothing was copied, because of tube {name!r}: {why}"
-            raise StoreError(msg)
-        return copying.copy(self._context, contexts, target, storage_options)
+        for name, swept in self.sweep().tubes.items():
+            if swept.error is not None:
+                msg = f"nothing was copied, because of tube {name!r}: {swept.error}"
+                raise StoreError(msg)
+        return copying.copy(self._context, self._contexts(), target, storage_options)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add your own tube type to this queue object.
@@ -820,13 +808,3 @@ def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[st
 def look(queue: Queue) -> dict[str, TubeLook]:
     """All tubes, as `tubeq top` shows them."""
     return progress.look(queue._context, queue._contexts())  # noqa: SLF001
-
-
-def moved(tube: Tube, since: int, until: int) -> dict[str, int]:
-    """The numbers of tasks that were put and taken by the commits of a tube after a version."""
-    return progress.moved(tubes.context_of(tube), since, until)
-
-
-def newest_commits(tube: Tube, limit: int) -> list[Commit]:
-    """The newest commits to a tube's table, the newest first."""
-    return progress.newest_commits(tubes.context_of(tube), limit)

@@ -152,7 +152,7 @@ class Tube:
 
     @property
     def _record(self) -> TubeRecord:
-        if self._ctx.queue.state is not QueueState.RUNNING:
+        if self._ctx.queue.life.state is not QueueState.RUNNING:
             return self._ctx.record
         return self._run(lambda ctx: ctx.record)
 
@@ -276,19 +276,19 @@ class Tube:
         does.
         """
         call = replace(
-            arguments.put_call(items, options, self._ctx.driver), trace=self._current_span()
+            arguments.put_call(items, options, self._ctx.driver),
+            trace=self._ctx.queue.traces.current(),
         )
 
-        def attempt() -> list[Task]:
+        def attempt(ctx: TubeContext) -> list[Task] | None:
             # The rows are prepared again for each try, because the ttl of a task begins when it is put.
-            rows = put.prepare(self._ctx, call)
-            return self._puts.submit(rows) if rows else []
+            rows = put.prepare(ctx, call)
+            return (self._puts.submit(rows) or None) if rows else None
 
         def verb(ctx: TubeContext) -> list[Task]:
             if ctx.capacity is None or not call.items:
-                return attempt()
-            newest = self._current.newest
-            return wait_for(newest, call.timeout, lambda: attempt() or None, for_tasks=False) or []
+                return attempt(ctx) or []
+            return wait_for(self._current, call.timeout, attempt, for_tasks=False) or []
 
         return self._run(verb, name="put")
 
@@ -335,7 +335,7 @@ class Tube:
         self._ctx.queue.require_spark()
         from tubeq_spark.verbs import put_frame  # noqa: PLC0415  pyspark is optional
 
-        span = self._current_span()
+        span = self._ctx.queue.traces.current()
 
         def verb(ctx: TubeContext) -> PutResult:
             frame = put_frame.count_frame(ctx, df, span)
@@ -375,7 +375,7 @@ class Tube:
         only, it is the MERGE of `put_many`, also with a `key`; keys of such puts and of puts without this column are separate.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
-        span = self._current_span()
+        span = self._ctx.queue.traces.current()
 
         def verb(ctx: TubeContext) -> PutResult:
             rows = put_rows.checked_rows(ctx, as_table(table))
@@ -419,20 +419,15 @@ class Tube:
         sink.require_identity(self._ctx, name)
 
         def put_batch(df: DataFrame, batch_id: int) -> None:
-            span = self._current_span()
+            span = self._ctx.queue.traces.current()
 
             self._run(
-                lambda _: sink.put_batch(self._current.newest, df, batch_id, name, wait, span),
+                lambda _: sink.put_batch(self._current, df, batch_id, name, wait, span),
                 name="put",
                 on_spark=True,
             )
 
         return put_batch
-
-    def _current_span(self) -> str | None:
-        """The current span, if the queue stores the span in which tasks are put."""
-        traces = self._ctx.queue.traces
-        return None if traces is None else traces.current()
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -504,16 +499,15 @@ class Tube:
         if not request.count:
             return []
 
-        def look() -> list[Task] | None:
-            taken = self._unless_paused(lambda: self._together.submit(request))
-            return after_take.handed_out(self._ctx, taken) or None
+        def look(ctx: TubeContext) -> list[Task] | None:
+            return after_take.handed_out(ctx, self._unless_paused(request)) or None
 
-        return wait_for(self._current.newest, timeout, look) or []
+        return wait_for(self._current, timeout, look) or []
 
-    def _unless_paused(self, take: Callable[[], Taken | None]) -> Taken | None:
+    def _unless_paused(self, request: TakeRequest) -> Taken | None:
         """Take from the tube within its limits, or nothing while it is paused."""
         while not (before := self._current.newest().record).paused:
-            taken = take()
+            taken: Taken | None = self._together.submit(request)
             if taken is None or self._is_still_allowed(before, taken):
                 return taken
         return None
@@ -603,9 +597,8 @@ class Tube:
                 ctx.queue.require_spark()
             if not request.count:
                 return Batch(self._current, None, as_arrow=as_arrow)
-            take = lambda: self._together.submit(request)  # noqa: E731
-            leased = wait_for(self._current.newest, limit, lambda: self._unless_paused(take))
-            after_take.undo_if_interrupted(self._ctx, leased)
+            leased = wait_for(self._current, limit, lambda _: self._unless_paused(request))
+            after_take.undo_if_interrupted(ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
 
         return self._run(verb, name="take", on_spark=not as_arrow)
@@ -1089,8 +1082,7 @@ class Tube:
 
         Commits: none; one query of the tube.
         """
-        if not self._ctx.driver.subqueues:
-            raise refusals.no_subqueues("utubes", self.type)
+        refusals.require_subqueues("utubes", self._ctx.driver)
         most = None if limit is None else validation.count("limit", limit)
         return self._run(lambda ctx: [] if most == 0 else read.utubes(ctx, most))
 
@@ -1116,8 +1108,7 @@ class Tube:
 
         Commits: none; one query of the tube.
         """
-        if not self._ctx.driver.subqueues:
-            raise refusals.no_subqueues("taken_utubes", self.type)
+        refusals.require_subqueues("taken_utubes", self._ctx.driver)
         if not as_df:
             return self._run(read.taken_utubes)
 

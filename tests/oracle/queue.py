@@ -165,4 +165,4 @@ class OracleQueue:
 
     def dead_owners(self) -> DeadSessionJudge:
         """Judges who is dead by now."""
-        return DeadSessionJudge(self, self.now_us())
+        return DeadSessionJudge(self.session, self.now_us())

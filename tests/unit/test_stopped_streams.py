@@ -139,6 +139,11 @@ def test_tick_when_the_program_has_ended_takes_no_more(
     assert asked == [True] + [True] * alive
 
 
+def current(context: object) -> Any:
+    """A tube whose record does not change."""
+    return SimpleNamespace(ctx=context, newest=lambda: context)
+
+
 def put(monkeypatch: pytest.MonkeyPatch, *, stopped: bool) -> str:
     """Put a batch of a stream, which fails; returns the error as py4j tells Java of it."""
 
@@ -158,7 +163,7 @@ def put(monkeypatch: pytest.MonkeyPatch, *, stopped: bool) -> str:
     monkeypatch.setattr(sink, "_identity", lambda *_: PutIdentity.of_batch("s", 3))
     with pytest.raises(sink.StreamStoppedError if stopped else StoreError) as raised:
         sink.put_batch(
-            lambda: cast("Any", context), cast("Any", SimpleNamespace(sparkSession=None)), 3,
+            current(context), cast("Any", SimpleNamespace(sparkSession=None)), 3,
             "s", None, None,
         )  # fmt: skip
     return "".join(traceback.format_exception(raised.value))
@@ -220,10 +225,10 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
     )
     monkeypatch.setattr(sink.jvm, "streaming_query_id", lambda _: "the query")
     monkeypatch.setattr(sink, "count_frame", lambda *_: frame)
-    monkeypatch.setattr(sink, "wait_for", lambda _, __, look, **___: look())
+    monkeypatch.setattr(sink, "wait_for", lambda _, __, look, **___: look(context))
     monkeypatch.setattr(put_frame, "_with_new_keys", lambda *_: replace(frame, counted=Counted()))
 
-    sink.put_batch(lambda: cast("Any", context), frame.df, batch, "s", None, None)
+    sink.put_batch(current(context), frame.df, batch, "s", None, None)
 
     warned = f"tube mail: batch {batch} of the stream s was put before; nothing is added"
     assert caplog.messages == [warned] * told

@@ -108,9 +108,9 @@ class Closing:
         """Release the session's tasks, drop temporary tubes, and leave. A second call does nothing."""
         queue = self.queue
         with queue.used.lock:
-            if queue.state is not QueueState.RUNNING:
+            if queue.life.state is not QueueState.RUNNING:
                 return
-            queue.state = QueueState.ENDING
+            queue.life.state = QueueState.ENDING
             try:
                 queue.session.stop()
                 leave_for_good(queue.engine, self._steps())
@@ -193,7 +193,7 @@ class Closing:
 
 def end(queue: QueueContext) -> None:
     """Set the state to closed, and close the engines."""
-    queue.state = QueueState.WAITING
+    queue.life.state = QueueState.WAITING
     queue.close_engines()
     queue.readers.leave()
 

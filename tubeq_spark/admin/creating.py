@@ -69,7 +69,7 @@ def create(
         InvalidOptionError: The payload has columns that tubes, or tables, must not have; no tube was made.
         StoreError: Another table or file is in the place of its table; no tube was created.
     """
-    dead = DeadSessionJudge(queue, queue.now_us())
+    dead = DeadSessionJudge(queue.session, queue.now_us())
     while True:
         everything = queue.registry.with_dropped()
         folded = new.name.lower()
@@ -180,7 +180,8 @@ def end_temporary(queue: QueueContext, record: TubeRecord) -> bool:
         Whether it is gone; False if it belongs to another session by now. Commits: as `drop`.
     """
     try:
-        with queue.looking_anew():
+        # The newest records are read, even if another thread has read the registry since the operation began.
+        with queue.engine.operating("read", None):
             # A session gives its tubes to another one before it leaves, so before it can be found dead.
             if queue.registry.current(record).owner != record.owner:
                 return False

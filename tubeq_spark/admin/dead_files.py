@@ -135,16 +135,18 @@ def _kept(queue: QueueContext) -> int:
 
 def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:
     """Remove a table's dead files; False if another sweeper is doing it."""
-    if queue.engine.tables.is_catalog_managed(name):
+    tables = queue.engine.tables
+    if tables.is_catalog_managed(name):
         log.info("%s is left to its catalog, which alone may remove its dead files", name)
         return True
     with table_lock.changing(queue.engine.committer):
         if table_lock.is_exclusive:
             _prepare(queue, name, table_lock)
-        elif not _fence(queue, name, now_us) or _is_ahead(queue, name):
+        # The property makes all running writes fail. Another program may be doing that.
+        elif not tables.set_property(name, FENCE, str(now_us)) or _is_ahead(queue, name):
             return False
         with without_empty_directories(name, queue.config.retention_hours * 3600):
-            queue.engine.tables.vacuum(name)
+            tables.vacuum(name)
     return True
 
 
@@ -163,14 +165,14 @@ def _were_removed(queue: QueueContext, tables: Tables, last_us: int) -> bool:
     return all(queue.engine.tables.last_write(name) < before_us for name, _ in tables.names)
 
 
-def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
-    """Make all running writes to a table fail; False if another program is doing that."""
-    return queue.engine.tables.set_property(table, FENCE, str(now_us))
-
-
 def _is_ahead(queue: QueueContext, table: str) -> bool:
     """Whether this host's clock is so far ahead of the storage's that VACUUM would take new files for old ones."""
-    ahead = _seconds_ahead(queue, table)
+    tables, path = queue.engine.tables, path_of(table)
+    drift = None if path is None else tables.clock_drift(path)
+    if drift is None:
+        # Where the engine cannot ask the storage, the storage dates commits, such as the one just made.
+        drift = tables.last_commit(table)[1] / US - to_us(SystemClock().now()) / US
+    ahead = -drift
     if ahead * US <= _kept(queue) // 2:
         return False
     log.warning(
@@ -180,13 +182,3 @@ def _is_ahead(queue: QueueContext, table: str) -> bool:
         ahead,
     )
     return True
-
-
-def _seconds_ahead(queue: QueueContext, table: str) -> float:
-    """How far the host's clock, by which VACUUM judges files, is ahead of the storage's, after a commit to a table."""
-    tables, path = queue.engine.tables, path_of(table)
-    drift = None if path is None else tables.clock_drift(path)
-    if drift is not None:
-        return -drift
-    # Where the engine cannot ask the storage, the storage dates commits.
-    return (to_us(SystemClock().now()) - tables.last_commit(table)[1]) / US

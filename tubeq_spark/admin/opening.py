@@ -11,7 +11,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import missing
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
-from tubeq_spark.runtime.context import QueueContext, UsedTubes
+from tubeq_spark.runtime.context import NoTraces, QueueContext, UsedTubes
 from tubeq_spark.runtime.events import DONE, Counters
 from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
@@ -85,7 +85,7 @@ def make_context(
         readers=readers,
         used=UsedTubes(),
         close_engines=engines.close,
-        traces=_traces(clock) if config.traces else None,
+        traces=_traces(clock) if config.traces else NoTraces(),
     )
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
     # This runs at the start, because a session may be too short for a beat, and end without a close.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from tubeq_spark.model.reports import SweepReport, TubeSweep
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.tables.counts import waiting
-from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
+from tubeq_spark.verbs.expire import end_due, release_dead
 from tubeq_spark.verbs.limits import forget_moments
 from tubeq_spark.verbs.maintain import (
     compact,
@@ -59,22 +60,19 @@ def compact_rows_at_times(queue: QueueContext) -> None:
         return
     try:
         if queue.sessions.files() > _FILES:
-            _compact(queue)
+            _compact(queue, whole=True)
     except TubeqError:
         log.warning("the sessions were not compacted", exc_info=True)
 
 
-def _compact(queue: QueueContext) -> None:
-    """Remove replaced rows of the table of sessions, and merge its files if there are many. At most one commit.
+def _compact(queue: QueueContext, *, whole: bool) -> None:
+    """Remove replaced rows of the table of sessions; if `whole`, also merge its files. At most one commit.
 
     Sessions that ended without a close keep their rows, each in a file of its own.
     """
-    is_large = queue.sessions.files() > _FILES * 3 // 4
     # If it loses to a heartbeat, or to a lease of numbers, the next sweep makes it.
     with contextlib.suppress(ConflictError):
-        queue.sessions.compact(
-            queue.config.fold_heartbeats, queue.loop_without_retry, whole=is_large
-        )
+        queue.sessions.compact(queue.config.fold_heartbeats, queue.loop.impatient(), whole=whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +102,12 @@ def sweep(
     records = [record for record in everything if record.is_live]
     clock_us = queue.now_us()
     survey = queue.sessions.survey(clock_us + CLOCKS)
-    dead = DeadSessionJudge(queue, now_us, survey.sessions)
+    dead = DeadSessionJudge(queue.session, now_us, survey.sessions)
     # A task that is released too early is only done again, but a dropped tube is gone. So sessions that
     # are dead only at a future moment do not drop tubes.
-    ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
+    ended = (
+        dead if now_us <= clock_us else DeadSessionJudge(queue.session, clock_us, survey.sessions)
+    )
     over = creating.end_temporaries(queue, records, ended)
     records = [record for record in records if record.name not in over]
     # Never ahead of the clock: a note with a future moment would stop removals until then.
@@ -139,8 +139,7 @@ def sweep(
 def _system_tables(queue: QueueContext, everything: list[TubeRecord]) -> Tables:
     """The existing system tables. They are as old as the first tube, also if that was dropped."""
     opened = queue.opened
-    names = (TUBES, SESSIONS)
-    tables = [(opened.location.table(name), opened.table_lock(name)) for name in names]
+    tables = [(opened.location.table(name), opened.table_lock(name)) for name in (TUBES, SESSIONS)]
     since_us = min((record.created_us for record in everything), default=queue.now_us())
     return Tables(SYSTEM, tables, since_us)
 
@@ -163,11 +162,9 @@ def _clean_up_after(one_pass: _Pass, dropped: list[TubeRecord], report: SweepRep
 def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
     """Remove replaced rows and dead files."""
     queue = one_pass.queue
-    if (
-        one_pass.survey.replaced >= queue.config.fold_heartbeats
-        or queue.sessions.files() > _FILES * 3 // 4
-    ):
-        _compact(queue)
+    is_large = queue.sessions.files() > _FILES * 3 // 4
+    if is_large or one_pass.survey.replaced >= queue.config.fold_heartbeats:
+        _compact(queue, whole=is_large)
     try:
         if one_pass.files.remove(tables):
             report.vacuumed.append("")
@@ -179,21 +176,21 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep 
     """Sweep a tube; `None` if it has a tombstone."""
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
     read_waiting = partial(waiting, ctx.queue.engine, ctx.table, now_us, rows)
-    ended, found = ExpiryCounts(), read_waiting()
+    ended, found = Counter[str](), read_waiting()
     if found.is_dropped:
         return None
     while True:
         while found.due:
             passed = end_due(ctx, now_us)
-            ended.add(passed)
+            ended += passed
             found = read_waiting()
-            if not passed.total:
+            if not passed.total():
                 break
         released = release_dead(ctx, found.owners, one_pass.dead)
         if not released:
             break
         # The ttl of a released task may have ended while it was taken.
-        ended.released += released
+        ended["released"] += released
         found = read_waiting()
     if ctx.driver.subqueues:
         forget_moments(ctx, now_us)
@@ -204,4 +201,4 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep 
     if one_pass.files.remove(own):
         report.vacuumed.append(ctx.record.name)
     ctx.events.notify()
-    return TubeSweep(ended.readied, ended.expired, ended.released, compacted, removed)
+    return TubeSweep(ended["readied"], ended["expired"], ended["released"], compacted, removed)

@@ -1,4 +1,4 @@
-"""Opens tubes for the verbs, creates their tables, and changes their options and their pause."""
+"""Opens tubes for the verbs, and creates their tables."""
 
 from __future__ import annotations
 

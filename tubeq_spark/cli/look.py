@@ -134,9 +134,10 @@ def history(
     """Show the newest commits to a tube, the newest first: which verb, of how many tasks, whose."""
     call: Call = ctx.obj
     with call.queue() as queue:
-        from tubeq_spark.queue import newest_commits  # noqa: PLC0415  as in call
+        from tubeq_spark.admin.tubes import context_of  # noqa: PLC0415  as in call
+        from tubeq_spark.observe.progress import newest_commits  # noqa: PLC0415  as in call
 
-        found = newest_commits(queue.tube(tube), limit)
+        found = newest_commits(context_of(queue.tube(tube)), limit)
         if call.json:
             for commit in found:
                 call.show(_commit(commit), "")

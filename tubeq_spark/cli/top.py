@@ -182,10 +182,11 @@ class _Watch:
         # A tube that was dropped and created again has no rates yet.
         if before is None or seconds <= 0 or now.version < before.version:
             return None
-        from tubeq_spark.queue import moved  # noqa: PLC0415  as in call
+        from tubeq_spark.admin.tubes import context_of  # noqa: PLC0415  as in call
+        from tubeq_spark.observe.progress import moved  # noqa: PLC0415  as in call
 
         try:
-            counts = moved(self._queue.tube(name), before.version, now.version)
+            counts = moved(context_of(self._queue.tube(name)), before.version, now.version)
         except TubeNotFoundError:
             return None
         counts["done"] = max(0, now.tasks["done"] - before.tasks["done"])

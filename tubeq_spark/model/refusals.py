@@ -19,6 +19,7 @@ from tubeq_spark.model.states import QueueState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.task import TaskState
 
 
@@ -39,9 +40,15 @@ def loss_without_repair() -> InvalidOptionError:
     return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
 
 
-def no_subqueues(what: str, type_name: str) -> InvalidOptionError:
-    """The error for an argument or a verb about sub-queues in a type without sub-queues."""
-    return InvalidOptionError(f"{what}: a {type_name} has no sub-queues")
+def require_subqueues(what: str, driver: Driver) -> None:
+    """Refuse a verb about sub-queues in a type without sub-queues.
+
+    Raises:
+        InvalidOptionError: The type has none.
+    """
+    if not driver.subqueues:
+        msg = f"{what}: a {driver.name} has no sub-queues"
+        raise InvalidOptionError(msg)
 
 
 def in_other_state(

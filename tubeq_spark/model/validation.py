@@ -40,7 +40,11 @@ def _integer(argument: str, value: Any, allowed: str) -> int:
         refuse(argument, value, allowed)
 
 
-def _between(argument: str, value: Any, least: int, most: float, allowed: str) -> int:
+def count(
+    argument: str, value: Any, least: int = 0, most: float = math.inf, allowed: str = ""
+) -> int:
+    """A whole number from `least` to `most`; `allowed` says which ones, by default that there is a least one."""
+    allowed = allowed or f"a whole number >= {least}"
     number = _integer(argument, value, allowed)
     if not least <= number <= most:
         refuse(argument, value, allowed)
@@ -73,25 +77,17 @@ def lease(argument: str, value: Any) -> float:
 
 def pri(argument: str, value: Any) -> int:
     """A priority."""
-    allowed = f"a whole number from 0 (the highest) to {PRI_MAX}"
-    return _between(argument, value, 0, PRI_MAX, allowed)
+    return count(argument, value, 0, PRI_MAX, f"a whole number from 0 (the highest) to {PRI_MAX}")
 
 
 def old_pri(argument: str, value: Any) -> int:
     """A priority of the 1.5 dialect."""
-    allowed = "a whole number from 0 to 255 (the highest)"
-    return _between(argument, value, 0, 255, allowed)
-
-
-def count(argument: str, value: Any, least: int = 0) -> int:
-    """A whole number, >= `least`."""
-    return _between(argument, value, least, math.inf, f"a whole number >= {least}")
+    return count(argument, value, 0, 255, "a whole number from 0 to 255 (the highest)")
 
 
 def attempts(argument: str, value: Any) -> int:
     """Check `max_attempts`, which is compared with a column of type INT."""
-    allowed = f"a whole number from 1 to {_INT_MAX}"
-    return _between(argument, value, 1, _INT_MAX, allowed)
+    return count(argument, value, 1, _INT_MAX, f"a whole number from 1 to {_INT_MAX}")
 
 
 def one_of(argument: str, value: Any, allowed: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -64,6 +64,22 @@ class QueueLife:
     state: QueueState = QueueState.INIT
 
 
+class NoTraces:
+    """Makes no spans: for a queue object whose program wants none. `Traces` makes them."""
+
+    def current(self) -> str | None:
+        """No span."""
+        return None
+
+    def of_verb(self, _record: TubeRecord, _name: str, verb: Callable[[], T]) -> Callable[[], T]:
+        """The verb as it is."""
+        return verb
+
+    def of_handler(self, _record: TubeRecord, _tasks: object) -> AbstractContextManager[object]:
+        """A block without a span."""
+        return nullcontext()
+
+
 @dataclass(slots=True)
 class UsedTubes:
     """The tubes that a queue object has used, as registry records.
@@ -119,36 +135,15 @@ class QueueContext:
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)
     #: Makes spans of verbs and handlers, where the program wants them.
-    traces: Traces | None = None
-
-    @property
-    def loop_without_retry(self) -> CommitLoop:
-        """For maintenance: gives up at the first conflict."""
-        return self.loop.impatient()
+    traces: Traces | NoTraces = field(default_factory=NoTraces)
 
     def now_us(self) -> int:
         """The time of an operation."""
         return to_us(self.clock.now())
 
-    @property
-    def state(self) -> QueueState:
-        """The state of the queue object."""
-        return self.life.state
-
-    @state.setter
-    def state(self, state: QueueState) -> None:
-        self.life.state = state
-
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
         return replace(self, life=QueueLife(QueueState.RUNNING))
-
-    def looking_anew(self) -> AbstractContextManager[None]:
-        """Let a block read the newest versions, even if another thread has read a table since the operation began.
-
-        An attempt that must read two tables in one order needs it: one look serves all reads of an operation.
-        """
-        return self.engine.operating("read", None)
 
     def require_spark(self) -> SparkEngine:
         """The Spark engine, which makes DataFrames of the queue's tables.
@@ -191,7 +186,7 @@ class QueueContext:
             StoreError: This process was forked from the one that has opened the queue.
         """
         self.loop.require_own_process()
-        refusals.require_running(self.state)
+        refusals.require_running(self.life.state)
 
     def taker(self) -> str:
         """Make sure of the session's lease before a take, and return the owner to write.
@@ -256,9 +251,8 @@ class TubeContext:
 
     def after(self, record: TubeRecord) -> TubeContext:
         """The context by a changed record."""
-        options = record.options
-        order = order_of(self.driver, options)
-        table = replace(self.table, order=order, max_attempts=options.max_attempts)
+        order, most = order_of(self.driver, record.options), record.options.max_attempts
+        table = replace(self.table, order=order, max_attempts=most)
         return replace(self, record=record, table=table)
 
     @property

@@ -73,8 +73,7 @@ class CurrentTube:
             return translated(ctx, lambda: verb(self.newest()))
 
         # The span is made before the verb ends: after its end an interrupt would lose its result.
-        traces = None if name is None else queue.traces
-        traced = run if traces is None else traces.of_verb(ctx.record, name or "", run)
+        traced = run if name is None else queue.traces.of_verb(ctx.record, name, run)
         return queue.uninterrupted(traced, on_spark=on_spark, then=ctx.events.notify)
 
     def newest(self) -> TubeContext:

@@ -50,9 +50,8 @@ class TubeEvents:
             self.record("bury", [row for row in rows if row.state is TaskState.BURIED])
         tasks = [row.task(state) for row in rows]
         self.count(event, len(tasks))
-        if self.callback is not None:
-            # The callback gets copies of the tasks, because the caller may change a payload.
-            self.keep(event, [row.task(state) for row in rows])
+        # The callback gets copies of the tasks, because the caller may change a payload.
+        self.keep(event, (row.task(state) for row in rows))
         return tasks
 
     def keep(self, event: str, tasks: Iterable[Task]) -> None:

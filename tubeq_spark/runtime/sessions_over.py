@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,27 +23,20 @@ if TYPE_CHECKING:
 _YOUNG_US = 1_000_000
 
 
-class _Judge(Protocol):
-    """The part of a queue object that the judge needs."""
-
-    @property
-    def session(self) -> Session: ...
-
-
 class DeadSessionJudge:
     """Judges owners at one moment. It reads the sessions once, for the first owner."""
 
     def __init__(
-        self, queue: _Judge, now_us: int, views: Mapping[str, SessionView] | None = None
+        self, session: Session, now_us: int, views: Mapping[str, SessionView] | None = None
     ) -> None:
         """Judge for a queue object.
 
         Args:
-            queue: The queue object; its own session is alive.
+            session: Its own session, which is alive.
             now_us: The moment.
             views: The sessions, if they were read already.
         """
-        self._session = queue.session
+        self._session = session
         self._now_us = now_us
         self._views = views
         self._dead: set[str] = set()

@@ -85,7 +85,8 @@ class Traces:
                 call_counts.reset(token)
                 # No failure here loses the verb's result.
                 with contextlib.suppress(Exception):
-                    self._tell(_attributes(record, name), began, counts, result, error)
+                    tasks = [result] if isinstance(result, Task) else result
+                    self._tell(_attributes(record, name), began, counts, tasks, error)
             return result
 
         return traced
@@ -172,18 +173,17 @@ def _attributes(record: TubeRecord, name: str) -> dict[str, Any]:
 
 def _counted(result: object) -> dict[str, Any]:
     """The number of tasks of a verb, or the id of a single task."""
-    tasks = [result] if isinstance(result, Task) else result
-    if isinstance(tasks, list) and len(tasks) == 1:
-        return {"messaging.message.id": str(tasks[0].task_id)}
-    if isinstance(tasks, (list, pa.Table)):
-        return {_COUNT: len(tasks)}
+    if isinstance(result, list) and len(result) == 1:
+        return {"messaging.message.id": str(result[0].task_id)}
+    if isinstance(result, (list, pa.Table)):
+        return {_COUNT: len(result)}
     # The count of a batch, or of a put of rows. A verb without a result has found nothing.
     return {_COUNT: result if isinstance(result, int) else getattr(result, "count", 0)}
 
 
-def _links(result: object) -> list[Link]:
+def _links(tasks: object) -> list[Link]:
     """Links to the spans in which tasks were put, to each span once."""
-    tasks = [result] if isinstance(result, Task) else result if isinstance(result, list) else []
-    traces = {task.trace: task for task in tasks if task.trace is not None}
+    listed = tasks if isinstance(tasks, list) else []
+    traces = {task.trace: task for task in listed if task.trace is not None}
     contexts = (context_of(task) for task in islice(traces.values(), _LINKS))
     return [Link(trace.get_current_span(context).get_span_context()) for context in contexts]

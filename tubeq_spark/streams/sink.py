@@ -24,6 +24,7 @@ from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.storage.spark.put_frame_rows import CountedFrame
     from tubeq_spark.verbs.put_rows import Added
 
@@ -66,7 +67,7 @@ def require_identity(ctx: TubeContext, name: str | None) -> None:
 
 
 def put_batch(
-    context: Callable[[], TubeContext],
+    current: CurrentTube,
     df: DataFrame,
     batch: int,
     name: str | None,
@@ -76,7 +77,7 @@ def put_batch(
     """Put a micro-batch, unless it was put before.
 
     Args:
-        context: Returns the tube by its newest record.
+        current: The tube.
         df: The micro-batch.
         batch: Its number.
         name: The name of the stream; by default the id of the running query.
@@ -88,10 +89,10 @@ def put_batch(
         TubeBusyError: The tube stayed full.
     """
     identity = _identity(df, batch, name)
-    ctx = context()
+    ctx = current.newest()
     with _short_when_stopped(ctx, df, batch):
         frame = count_frame(ctx, df, trace)
-        added = _put(context, frame, identity, timeout)
+        added = _put(current, frame, identity, timeout)
     count = added.result.count
     # The keys of some or all rows may exist, also in a new batch.
     if count < frame.total and (not frame.has_keys or added.is_repeated):
@@ -132,12 +133,12 @@ def _identity(df: DataFrame, batch: int, name: str | None) -> PutIdentity:
 
 
 def _put(
-    context: Callable[[], TubeContext],
+    current: CurrentTube,
     frame: CountedFrame,
     identity: PutIdentity,
     timeout: float | None,
 ) -> Added:
-    ctx = context()
+    ctx = current.ctx
     # The keys of some rows may exist.
     if ctx.capacity is not None and frame.total > ctx.capacity and not frame.has_keys:
         msg = (
@@ -146,11 +147,11 @@ def _put(
         )
         raise InvalidOptionError(msg)
 
-    def put() -> Added | None:
-        added = put_frame(context(), frame, identity)
+    def put(ctx: TubeContext) -> Added | None:
+        added = put_frame(ctx, frame, identity)
         return None if added.is_full else added
 
-    added = wait_for(context, timeout, put, for_tasks=False)
+    added = wait_for(current, timeout, put, for_tasks=False)
     if added is None:
         msg = f"tube {ctx.record.name!r} stayed full for {timeout} s; nothing of the batch was put"
         raise TubeBusyError(msg)

@@ -59,7 +59,7 @@ def _with_time_left(ctx: TubeContext, owner: str, held: dict[int, Taken]) -> dic
     """The calls whose leases last, if necessary after a renewal."""
     try:
         # A closed queue has released the tasks, so other consumers may get them, too.
-        if ctx.queue.state is not QueueState.RUNNING or ctx.queue.session.hold() != owner:
+        if ctx.queue.life.state is not QueueState.RUNNING or ctx.queue.session.hold() != owner:
             return {}
         now_us = ctx.queue.now_us()
         late = {n: taken for n, taken in held.items() if not taken.is_fresh(now_us)}

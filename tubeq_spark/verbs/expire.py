@@ -8,7 +8,8 @@ same states first, the guard (or the conflict check) fails, and the next read fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended, released
@@ -37,37 +38,22 @@ _MOST = 1_000
 _MOST_TOLD = 10_000
 
 
-@dataclass(slots=True)
-class ExpiryCounts:
-    """The numbers of tasks that a pass changed."""
+def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
+    """Write ended delays, leases and ttls. At most one commit, none if nothing is due.
 
-    readied: int = 0
-    expired: int = 0
-    released: int = 0
+    Returns:
+        The numbers of tasks whose delay has ended (`readied`), whose ttl has ended (`expired`) and whose lease has
+        ended (`released`).
+    """
 
-    def add(self, other: ExpiryCounts) -> None:
-        """Add the numbers of another pass."""
-        self.readied += other.readied
-        self.expired += other.expired
-        self.released += other.released
-
-    @property
-    def total(self) -> int:
-        """The total number."""
-        return self.readied + self.expired + self.released
-
-
-def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
-    """Write ended delays, leases and ttls. At most one commit, none if nothing is due."""
-
-    def attempt() -> Plan[ExpiryCounts]:
+    def attempt() -> Plan[Counter[str]]:
         found = ctx.reader.groups(ctx.table.is_due(now_us), now_us, _MOST)
         # Kept done tasks have ended before, so a statement of their own removes them: the log counts all rows that
         # a statement removes as ended tasks, or none.
         groups = [group for group in found if group.state is not TaskState.DONE]
         is_of_kept, groups = not groups, groups or found
         if not groups:
-            return Plan(None, lambda _: ExpiryCounts())
+            return Plan(None, lambda _: Counter())
         for_callback: list[StoredTask] = []
         if ctx.events.callback is not None:
             for_callback = ctx.reader.of(
@@ -92,7 +78,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         if is_of_kept:
             statement = replace(statement, ended=None)
 
-        def finish(affected: Affected) -> ExpiryCounts:
+        def finish(affected: Affected) -> Counter[str]:
             ctx.queue.held_tasks.gone(
                 lambda row: row.segment in lease_segments and due(row.next_event, now_us)
             )
@@ -106,7 +92,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         return Plan(statement, finish, now_us)
 
     ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
-    if ended.total:
+    if ended.total():
         ctx.table_lock.wake_takes()
     return ended
 
@@ -141,20 +127,21 @@ def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
     return changed
 
 
-def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
-    ended = ExpiryCounts()
+def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Counter[str]:
+    """Count the events of groups; return the result of `end_due`."""
+    ended = Counter[str]()
     for group in groups:
         event = TIMERS[group.state].event
         if event is not None:
             ctx.events.count(event, group.count)
         if group.over:
             ctx.events.count("ttl", group.count)
-            ended.expired += group.count
+            ended["expired"] += group.count
         elif group.state is TaskState.TAKEN:
             ctx.events.count("bury", group.count if group.worn else 0)
-            ended.released += group.count
+            ended["released"] += group.count
         else:
-            ended.readied += group.count
+            ended["readied"] += group.count
     return ended
 
 
@@ -237,7 +224,7 @@ def _are_to_stay(ctx: TubeContext, unless: Callable[[], bool] | None) -> bool:
     """Whether the tasks that were found must stay taken."""
     if unless is None:
         return False
-    with ctx.queue.looking_anew():
+    with ctx.queue.engine.operating("read", None):
         return unless()
 
 
@@ -270,7 +257,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     owners = [owner for owner in ctx.reader.owners(_MOST) if owner != queue.session.owner]
     if not owners:
         return 0
-    return release_dead(ctx, owners, DeadSessionJudge(queue, now_us))
+    return release_dead(ctx, owners, DeadSessionJudge(queue.session, now_us))
 
 
 def end_lapsed_sessions(ctx: TubeContext) -> None:

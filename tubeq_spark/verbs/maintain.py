@@ -38,7 +38,7 @@ def truncate(ctx: TubeContext) -> None:
     Ends of ttls are written first, so these tasks count as expired.
     """
     now_us = ctx.queue.now_us()
-    while end_due(ctx, now_us).total:
+    while end_due(ctx, now_us).total():
         pass
     newest = ctx.reader.newest_ids()
 
@@ -159,7 +159,7 @@ def compact(ctx: TubeContext) -> int:
 def _fold(ctx: TubeContext, attempt: Callable[[], Plan[int]]) -> int:
     """Commit an attempt and return its result; 0 if another commit comes first."""
     try:
-        return ctx.queue.loop_without_retry.run("fold", ctx.table_lock, attempt)
+        return ctx.queue.loop.impatient().run("fold", ctx.table_lock, attempt)
     except ConflictError:
         return 0
 

@@ -192,7 +192,7 @@ def add(
         done = loop.run(name, ctx.table_lock, attempt)
         if done is not None:
             return done
-        while end_due(ctx, ctx.queue.now_us()).total:
+        while end_due(ctx, ctx.queue.now_us()).total():
             pass
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.runtime.waiting import looks
 from tubeq_spark.storage.durability.arrivals import Arrivals
+from tubeq_spark.storage.uninterrupted import is_interrupted
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+#: The longest nap of a blocking take, in seconds. After it the take sees a put of its own host.
+_NAP = 0.02
+#: Fewer seconds than this count as none, because a clock may not be able to sleep so short.
+_INSTANT = 1e-6
 
 #: Operations that make no task ready, and free no capacity.
 _MOVES = ("take", "touch", "renew", "fold", "gone")
@@ -39,9 +46,9 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
 
 
 def wait_for(
-    context: Callable[[], TubeContext],
+    current: CurrentTube,
     timeout: float | None,
-    look: Callable[[], T | None],
+    look: Callable[[TubeContext], T | None],
     *,
     for_tasks: bool = True,
 ) -> T | None:
@@ -51,9 +58,9 @@ def wait_for(
     moment, the next look tries it again.
 
     Args:
-        context: Returns the tube by its newest record.
+        current: The tube.
         timeout: Seconds; `None` waits for ever, 0 looks once.
-        look: Returns the result, or `None` if it found nothing.
+        look: Returns the result, or `None` if it found nothing; called with the tube by its newest record.
         for_tasks: Whether the result is tasks. Then the tasks of ended sessions are released before each look,
             because they may come first.
 
@@ -62,20 +69,13 @@ def wait_for(
         StoreError: The storage failed at the last look, or in a way that does not pass.
     """
     failed: StoreError | None = None
-    first = context()
+    first = current.newest()
     # Only looks after a wait have this patience; the first one belongs to the verb itself.
     patience: Callable[[], AbstractContextManager[None]] = nullcontext
-    for _ in looks(
-        timeout,
-        clock=first.queue.clock,
-        config=first.queue.config,
-        changes=_changes(first, for_tasks=for_tasks) if timeout != 0 else lambda: 0,
-        require_running=first.queue.require_running,
-        next_change=lambda: first.next_begin.seconds(first.queue.now_us()) if for_tasks else None,
-    ):
+    for _ in _looks(first, timeout, for_tasks=for_tasks):
         try:
             with patience():
-                found = _looked(context(), look, for_tasks=for_tasks)
+                found = _looked(current.newest(), look, for_tasks=for_tasks)
         except StoreError as error:
             if not error.passes:
                 raise
@@ -93,12 +93,44 @@ def wait_for(
     return None
 
 
-def _looked(ctx: TubeContext, look: Callable[[], T | None], *, for_tasks: bool) -> T | None:
+def _looks(ctx: TubeContext, timeout: float | None, *, for_tasks: bool) -> Iterator[None]:
+    """Yield the times to look, until `timeout` seconds have passed by the clock of the queue.
+
+    It yields at once, whenever the tube has changed, when a task may begin by time, and otherwise at growing intervals.
+    It ends if the verb was interrupted.
+    """
+    queue, clock, config = ctx.queue, ctx.queue.clock, ctx.queue.config
+    changes = _changes(ctx, for_tasks=for_tasks) if timeout != 0 else lambda: 0
+    deadline = math.inf if timeout is None else clock.monotonic() + timeout
+    pause = config.poll_first
+    while True:
+        queue.require_running()
+        seen = changes()
+        yield
+        rest = deadline - clock.monotonic()
+        if rest < _INSTANT or is_interrupted():
+            return
+        begins = ctx.next_begin.seconds(queue.now_us()) if for_tasks else None
+        until = clock.monotonic() + min(pause, rest, math.inf if begins is None else begins)
+        while changes() == seen:
+            queue.require_running()
+            rest = until - clock.monotonic()
+            if rest < _INSTANT:
+                break
+            if is_interrupted():
+                return
+            clock.sleep(min(_NAP, rest))
+        pause = config.poll_first if changes() != seen else min(pause * 2, config.poll_most)
+
+
+def _looked(
+    ctx: TubeContext, look: Callable[[TubeContext], T | None], *, for_tasks: bool
+) -> T | None:
     """Look once, and again if tasks of dead sessions were released."""
     if for_tasks:
         ctx.next_begin.at_us = None
         end_lapsed_sessions(ctx)
-    found = look()
+    found = look(ctx)
     if found is None and end_dead_sessions(ctx):
-        return look()
+        return look(ctx)
     return found

@@ -145,10 +145,6 @@ def took_too_long(time_limit: float | None) -> TimeoutError:
     return TimeoutError(f"it took longer than {time_limit:g} s")
 
 
-def _no_span(_: Sequence[Task]) -> AbstractContextManager[object]:
-    return contextlib.nullcontext()
-
-
 class Calls:
     """Calls a handler with one task, or with several."""
 
@@ -164,7 +160,9 @@ class Calls:
         #: Called with the tasks of each call that begins in a thread.
         self.begins: Callable[[Sequence[Task]], object] = lambda _: None
         #: The context manager of a call: its span, if the program wants one.
-        self.span: Callable[[Sequence[Task]], AbstractContextManager[object]] = _no_span
+        self.span: Callable[[Sequence[Task]], AbstractContextManager[object]] = (
+            contextlib.nullcontext
+        )
 
     def call(self, tasks: Sequence[Task]) -> Outcome:
         """Call the handler. If it fails at several tasks together, find those at which it fails."""

@@ -56,16 +56,14 @@ def work(  # noqa: PLR0913  (the contract)
     arguments.take_request("batch", limits.batch, per_utube, ctx.driver, utube)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
-    if ctx.queue.traces is not None:
-        calls.span = partial(ctx.queue.traces.of_handler, ctx.record)
+    calls.span = partial(ctx.queue.traces.of_handler, ctx.record)
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     ears = ears or Ears()
     ends = Stop(stop, pool.woken, each_once=ears.hands_on)
     try:
         with ends.on_signals():
             source = Source(tube, per_utube, utube, buries=on_error == "bury")
-            clock = ctx.queue.clock
-            loop = Loop(source, pool, ends, limits, clock, ears)
+            loop = Loop(source, pool, ends, limits, ctx.queue.clock, ears)
             calls.is_held = loop.is_held
             return loop.run()
     finally:
