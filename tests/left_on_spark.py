@@ -299,12 +299,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_tube_when_its_payload_must_have_values_works_and_refuses_rows_without[limfifottl]",
         }
     ),
-    "test_processes": frozenset(
-        {
-            "test_process_when_it_is_killed_in_a_batch_leaves_the_rest_to_others_in_their_place",
-            "test_two_processes_when_they_consume_one_tube_deliver_each_task_once",
-        }
-    ),
     "test_queue_against_model": frozenset(
         {
             "test_queue_against_model_agrees_in_every_result_and_count",

@@ -69,8 +69,8 @@ FAULTS = (
     Fault(
         "an ack removes nothing",
         "storage/tables/tube_writer.py",
-        "column.is_in([*segments, operation_id]),",
-        "column.is_in([operation_id]),",
+        "column.is_in(segments),",
+        "column.is_in([-1]),",
     ),
     Fault(
         "an ack removes what was taken together",

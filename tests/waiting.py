@@ -1,4 +1,4 @@
-"""How tests wait for other threads and processes."""
+"""How tests wait for other threads and processes, and do their regular work at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["until"]
+    from tubeq_spark.runtime.session import Session
+
+__all__ = ["beat", "until"]
 
 #: Seconds; on a machine that others use anything may take long.
 _WAIT = 120.0
@@ -21,3 +23,9 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not come to be"
         threading.Event().wait(0.02)
+
+
+def beat(session: Session) -> None:
+    """Do the regular work of the heart of a session, and of its helper, once."""
+    session._beat_if_needed()
+    session._look_after()

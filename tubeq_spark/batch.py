@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from array import array as IdArray
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -14,7 +15,7 @@ from tubeq_spark.errors import NotTakenError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.failures import Bury, FailedTasks, Trial, by_halves, error_text
+from tubeq_spark.model.failures import PATIENCE, Bury, FailedTasks, Trial, error_text, halves
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.reports import BatchReport
 from tubeq_spark.model.times import from_us
@@ -355,36 +356,49 @@ class Batch:
     def _tried(
         self,
         handler: Callable[[Any], object],
-        halves: bool,  # noqa: FBT001  (of `process`)
+        searches: bool,  # noqa: FBT001  (`halves` of `process`)
         stop: Callable[[], bool],
         raises: tuple[type[Exception], ...],
     ) -> Trial:
-        """Call a handler with the batch, and with parts of it if it fails."""
+        """Call a handler with the batch, and then with halves of the tasks at which it fails."""
+        trial, failing, last = Trial(), 0, None
+        #: The ids of the tasks of a call; `None` is all, whose ids are read only if they are needed.
+        part: Sequence[int] | None = None
+        parts: list[Sequence[int]] = []
+        while True:
+            tasks = self._blameless(partial(self._part, part))
+            try:
+                result = self._called(handler, tasks)
+            except raises:
+                raise
+            except Exception as error:  # noqa: BLE001  (a handler may raise anything)
+                ids = self._blameless(self._ids) if part is None else part
+                if part is None:
+                    log.warning("a batch of %d tasks failed: %s", len(ids), reason_of(error))
+                    trial.error = error
+                if searches and len(ids) > 1:
+                    parts += halves(ids)
+                else:
+                    trial.failed.update(dict.fromkeys(ids, error))
+                failing, last = failing + 1, error
+            else:
+                trial.failed.update(_failed_of(result, part))
+                trial.error, failing = None, 0
+            is_broken = failing == PATIENCE
+            if parts and (is_broken or not self._goes_on(stop)):
+                trial.untried = [task_id for rest in parts for task_id in rest]
+                trial.error = last if is_broken else trial.error
+                parts = []
+            if not parts:
+                return trial
+            part = parts.pop()
 
-        def call(tasks: Any) -> Any:
-            return self._called(handler, tasks)
-
-        def part_of_ids(part: Sequence[int]) -> Any:
-            return self._blameless(lambda: self._part(part[0], part[-1]))
-
-        def goes_on() -> bool:
-            if stop():
-                return False
-            self._blameless(lambda: self._run(lambda _: self._held.renew(), name="touch"))
-            return True
-
-        tasks = self._blameless(lambda: self._tasks)
-        try:
-            result = call(tasks)
-        except raises:
-            raise
-        except Exception as error:  # noqa: BLE001  (a handler may raise anything)
-            ids = self._blameless(self._ids)
-            if not halves:
-                return Trial(dict.fromkeys(ids, error), error=error)
-            log.warning("a batch of %d tasks failed: %s", len(ids), reason_of(error))
-            return by_halves(ids, error, part_of_ids, call, _failed_of, goes_on, raises)
-        return Trial(_failed_of(result, None))
+    def _goes_on(self, stop: Callable[[], bool]) -> bool:
+        """Renew the leases before a further call; False if no more calls are made."""
+        if stop():
+            return False
+        self._blameless(lambda: self._run(lambda _: self._held.renew(), name="touch"))
+        return True
 
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
         """Call a handler with some tasks; return its result. A DataFrame of failed tasks is evaluated."""
@@ -412,17 +426,14 @@ class Batch:
                 self._give_back()
             raise
 
-    @property
-    def _tasks(self) -> Any:
-        """The tasks in the form that the handler gets."""
-        return self.table if self._as_arrow else self.df
-
-    def _part(self, first: int, last: int) -> Any:
-        """The tasks from one id to another."""
+    def _part(self, ids: Sequence[int] | None) -> Any:
+        """Consecutive tasks of the batch in the form that the handler gets; `None` is all of them."""
+        rows = self.table if self._as_arrow else self.df
+        if ids is None:
+            return rows
         if self._as_arrow:
-            return part_of(self.table, first, last)
-        df = self.df
-        return df.where((df["task_id"] >= first) & (df["task_id"] <= last))
+            return part_of(rows, ids[0], ids[-1])
+        return rows.where((rows["task_id"] >= ids[0]) & (rows["task_id"] <= ids[-1]))
 
     def _ids(self) -> list[int]:
         return self._run(lambda _: self._held.ids())

@@ -88,8 +88,8 @@ class CommitUnknownError(TubeqError):
     became unreachable during its statement, because the statement may have been sent.
 
     Attributes:
-        operation_id: A number that only this operation has in its predicate; look for it in the
-            `operationParameters` of the table's history.
+        operation_id: A number that only this commit has, as `marker=` in its note; look for it in the
+            `userMetadata` and the `operationParameters` of the table's history.
         passes: Whether the cause was an object store that did not answer, and may answer in a
             moment.
     """

@@ -320,8 +320,7 @@ class Queue:
                 columns or of a put's options.
             max_attempts: Bury a task instead of making it ready again after this many takes, 1 to
                 2147483647.
-            change_feed: Enable Delta's change data feed, for `Tube.changes`. Native commits do not
-                write it, so it is refused where they are.
+            change_feed: Enable Delta's change data feed, for `Tube.changes`.
             backoff: The delays of tasks that are released with an error, or whose lease ends (types with ttl).
             parallel: With 1, one take at a time holds a sub-queue. With n > 1, up to n of its tasks may be
                 taken at a time, and they begin in order (utube types).

@@ -605,16 +605,18 @@ def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
     Path("tubeq.toml").write_text(f'location = "{shared_location}"\nttr = 5\n')
     assert tubes().stdout.splitlines() == queue.tubes()
     assert asks_spark("--engine=spark") == "tubeq: failed: None\n"
-    assert asks_spark("--remote=sc://here") == "tubeq: failed: sc://here\n"
     with Path("tubeq.toml").open("a") as file:
-        file.write('remote = "sc://there"\n')
-    assert asks_spark() == "tubeq: failed: sc://there\n"
-    assert asks_spark("--remote=sc://here") == "tubeq: failed: sc://here\n"
-    assert tubes("--engine=native").exit_code == 0
-    monkeypatch.setenv("TUBEQ_ENGINE", "native")
-    assert tubes().exit_code == 0
-    assert asks_spark("--remote=sc://here") == "tubeq: failed: sc://here\n"
+        file.write('remote = "sc://there"\nengine = "spark"\n')
+    # A location follows no file, and needs no session where commits are native.
+    assert tubes().exit_code == tubes("--remote=sc://here").exit_code == 0
     assert asks_spark("--engine=spark") == "tubeq: failed: sc://there\n"
+    assert asks_spark("--engine=spark", "--remote=sc://here") == "tubeq: failed: sc://here\n"
+    monkeypatch.setenv("TUBEQ_ENGINE", "spark")
+    assert tubes().exit_code == 0
+    # But a new one does.
+    assert asks_spark("--location=new") == "tubeq: failed: sc://there\n"
+    monkeypatch.setenv("TUBEQ_ENGINE", "native")
+    assert tubes("--location=new").exit_code == 2
     other = tmp_path / "other.toml"
     for text, said in (
         ("loction = 1", "loction=1: must be absent"),
@@ -633,7 +635,7 @@ def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
     ("arguments", "code", "said"),
     [
         (["--location=main.queues", "tubes"], 3, "failed: None"),
-        (["--location=s3://bucket/queue", "tubes"], 3, "failed: None"),
+        (["--location=gs://bucket/queue", "tubes"], 3, "failed: None"),
         (
             ["--location=main.queues", "--engine=native", "tubes"],
             3,
@@ -648,11 +650,6 @@ def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
             ["--location=q", "--engine=fast", "tubes"],
             2,
             "engine='fast': must be one of auto, spark, native",
-        ),
-        (
-            ["--location=q", "--engine=native", "--remote=sc://x", "tubes"],
-            2,
-            "--remote and --engine native",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of, ids_of, take
+from tests.waiting import beat
 from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.testing import ManualClock
 
@@ -22,7 +23,7 @@ def pass_time(clock: ManualClock, alive: Queue, seconds: float = 3 * TTR) -> Non
     """Let time pass, with the beats that a heart has in so much of it."""
     for _ in range(round(seconds / 20)):
         clock.advance(20)
-        alive._context.session.beat_if_needed()
+        beat(alive._context.session)
 
 
 @pytest.mark.without_spark
@@ -115,7 +116,7 @@ def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_b
     with engine.open(queue.location, clock=ahead) as fast:
         assert take(fast[tube.name]).data == "a"
 
-    mine._context.session.beat_if_needed()
+    beat(mine._context.session)
     task = take(mine[tube.name])
 
     assert other[tube.name].take(0) is None

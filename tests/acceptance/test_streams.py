@@ -16,7 +16,7 @@ from tests.acceptance.support import WAIT, counts, data_of, take
 from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -331,11 +331,21 @@ def listener(tmp_path: Path) -> Listener:
     return Listener(tmp_path / "listener")
 
 
+@pytest.fixture(params=["spark", "native"])
+def feeding(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, clock: ManualClock
+) -> Iterator[Queue]:
+    """A queue whose commits are Spark's, or native."""
+    location = tmp_path / "queue"
+    with Queue(spark, location, engine=request.param, clock=clock) as queue:
+        yield queue
+
+
 @pytest.mark.thorough
 def test_changes_when_a_verb_changes_tasks_tell_exactly_these(
-    new_tube: NewTube, clock: ManualClock, listener: Listener
+    feeding: Queue, clock: ManualClock, listener: Listener
 ) -> None:
-    tube = new_tube("fifottl", ttr=60, change_feed=True)
+    tube = feeding.create_tube("fed", "fifottl", ttr=60, change_feed=True)
     a, b, c = tube.put_many(["a", "b", "c"])
     tube.take_many(3)
     tube.ack(a.task_id)
@@ -375,9 +385,9 @@ def test_changes_when_a_verb_changes_tasks_tell_exactly_these(
 
 @pytest.mark.thorough
 def test_changes_when_a_batch_is_settled_in_pieces_tell_each_piece(
-    new_tube: NewTube, clock: ManualClock, listener: Listener
+    feeding: Queue, clock: ManualClock, listener: Listener
 ) -> None:
-    tube = new_tube("utubettl", ttr=60, max_attempts=1, change_feed=True)
+    tube = feeding.create_tube("fed", "utubettl", ttr=60, max_attempts=1, change_feed=True)
     tube.put_many([PutItem(data, utube=data[0]) for data in ("a1", "a2", "b1", "c1")])
     changes = tube.changes()
     with tube.take_df(9) as batch:
@@ -402,9 +412,9 @@ def test_changes_when_a_batch_is_settled_in_pieces_tell_each_piece(
 
 @pytest.mark.thorough
 def test_changes_when_tasks_are_exchanged_tell_of_both_ends(
-    new_tube: NewTube, listener: Listener
+    feeding: Queue, listener: Listener
 ) -> None:
-    tube = new_tube("fifo", change_feed=True)
+    tube = feeding.create_tube("fed", "fifo", change_feed=True)
     tube.put_many(["a", "b"])
     changes = tube.changes()
     tube.exchange(ack=[take(tube).task_id], take=1)
@@ -415,6 +425,22 @@ def test_changes_when_tasks_are_exchanged_tell_of_both_ends(
         *[("ack", "a", "-"), ("take", "b", "t")],
         ("release", "b", "r"),
     ]
+
+
+@pytest.mark.thorough
+def test_changes_when_a_dataframe_is_put_within_a_capacity_tell_of_its_rows_alone(
+    feeding: Queue, spark: SparkSession, listener: Listener
+) -> None:
+    tube = feeding.create_tube("fed", "limfifottl", capacity=4, change_feed=True)
+    tube.put("first")
+    changes = tube.changes()
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS data", "CAST(id AS STRING) AS unique")
+    assert tube.put_df(rows).count == 3
+    assert tube.put_df(rows).count == 0
+
+    told = listener.listen(changes)
+
+    assert told == [("put", number, "r") for number in range(3)]
 
 
 @pytest.mark.thorough

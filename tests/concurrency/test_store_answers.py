@@ -16,6 +16,7 @@ from tests.concurrency.lost_answers import CASES, OPTIONS, Bench, Case, letters,
 from tests.concurrency.s3_store import COMMIT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import nightly, one_in, thorough
+from tests.waiting import beat
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log.next_version import NextVersion
@@ -273,7 +274,7 @@ def dark(store: Store, tmp_path: Path) -> Iterator[Bench]:
 
 
 def heartbeat(queue: Queue) -> None:
-    queue._context.session.beat_if_needed()
+    beat(queue._context.session)
 
 
 @pytest.mark.parametrize("kind", ["reset", *nightly("hang")])

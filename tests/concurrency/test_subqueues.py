@@ -23,6 +23,7 @@ from tests.concurrency.support import (
     two_hosts,
 )
 from tubeq_spark import NotTakenError, PutItem
+from tubeq_spark.storage.tables.gates import row_segment
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -124,6 +125,24 @@ def test_take_of_two_subqueues_when_a_rival_takes_one_of_them_first_takes_the_ot
 
     assert stored(hosts.tube) == "at br xt"
     assert len(hosts.held()) == 2
+
+
+@pytest.mark.without_spark
+def test_take_of_many_when_a_rival_came_first_takes_of_one_partition_behind_it(
+    hosts: Subqueues,
+) -> None:
+    utubes = [f"u{number}" for number in range(40)]
+    hosts.rival.put_many([PutItem("late", utube=utube, pri=1) for utube in "abcdefgh"])
+    hosts.rival.put_many([PutItem("", utube=utube, pri=0) for utube in utubes])
+
+    with hosts.probe.interrupted("decided", "take", lambda: hosts.rival.take(0)):
+        mine = hosts.tube.take_many(100)
+
+    taken = [task.utube for task in mine]
+    partitions = [row_segment(utube) for utube in utubes[1:]]
+    last = list(dict.fromkeys(partitions))[-1]
+    assert taken == [utube for utube in utubes[1:] if row_segment(utube) == last]
+    assert len(hosts.held()) == len(taken) + 1
 
 
 # A take of all that is ready, while nobody holds a sub-queue, does not tell rows apart by theirs.

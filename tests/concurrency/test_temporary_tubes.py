@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, edit
+from tests.waiting import beat
 from tubeq_spark import (
     NotTakenError,
     SessionError,
@@ -88,7 +89,7 @@ def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
     owner._context.session._stop.clear()
     for _ in range(4):
         clock.advance(6)
-        owner._context.session.beat_if_needed()
+        beat(owner._context.session)
         watcher.sweep()
         assert name in watcher
     owner.close()
@@ -108,7 +109,7 @@ def test_heartbeat_when_the_last_temporary_tube_was_dropped_ends(
     def beats() -> bool:
         before = len(list(log.glob("*.json")))
         clock.advance(30)
-        session.beat_if_needed()
+        beat(session)
         return len(list(log.glob("*.json"))) > before
 
     first.drop()

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.concurrency.support import FOR_EVER, WAIT, on_another_host
-from tests.waiting import until
+from tests.waiting import beat, until
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off(
     dead.touch()
     make_old(dead, *written)
     clock.advance(300)
-    mine._context.session.beat_if_needed()
+    beat(mine._context.session)
     rivals.sweep()
     assert dead.exists()
     held.end()

@@ -91,9 +91,9 @@ def test_verbs_when_they_run_tag_their_statements_and_leave_the_programs_tags(
 
 @pytest.mark.thorough
 def test_put_df_when_more_rows_come_than_were_counted_says_so(
-    spark: SparkSession, location: str
+    spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
-    source = f"{location}-source"
+    source = str(tmp_path / "source")
     spark.range(10).write.format("delta").save(source)
     rows = spark.read.format("delta").load(source).select(json_of("id"))
 
@@ -167,37 +167,28 @@ def test_one_session_in_many_threads_keeps_their_statements_apart(
     assert done == {name: [[name, number] for number in range(3)] for name in "abc"}
 
 
-@pytest.mark.thorough
-def test_queue_on_a_server_with_a_disk_of_its_own_warns_and_leaves_nothing_here(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_queue_at_a_path_where_spark_would_commit_is_refused_and_not_made(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    # Linux resolves this path in each process by itself: the server has another directory there.
-    location = f"/proc/self/cwd/{tmp_path.name}"
-    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="cannot lock the files of its server"):
+        Queue(spark, tmp_path / "q", engine="spark")
 
-    with pytest.warns(UserWarning, match="not on this host's"):
-        queue = Queue(spark, location)
-    with queue:
-        tube = queue.create_tube("t")
-        tube.put("x")
-        task = tube.take(0)
-        [problem] = queue.health().problems
-
-    assert task is not None
-    assert task.data == "x"
-    assert problem.kind == "storage"
-    assert "not on this host's" in problem.message
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.thorough
-def test_queue_on_the_servers_host_holds_the_same_lock_files_as_others(
-    spark: SparkSession, location: str
+def test_queue_at_a_path_commits_natively_beside_its_session(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    with Queue(spark, location) as queue:
-        queue.create_tube("t").put("x")
+    with Queue(spark, tmp_path / "q") as queue:
+        tube = queue.create_tube("t")
+        assert tube.put_df(spark.range(3).select(json_of("id"))).count == 3
+        with tube.take_df(2) as batch:
+            assert batch.df.count() == 2
+        assert tube.df().count() == 1
 
-    assert Path(location, "_tubeq_locks", "t.lock").exists()
+    assert queue.engine == "native"
+    assert Path(tmp_path, "q", "_tubeq_locks", "t.lock").exists()
 
 
 @pytest.mark.thorough
@@ -219,11 +210,12 @@ def test_sweeper_over_connect_makes_one_pass_and_refuses_to_stream(
 
 @pytest.mark.thorough
 def test_example_of_the_docs_when_run_prints_what_it_says(
-    server_url: str, spark: SparkSession, location: str
+    server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     page = PAGES["docs/how-to/several-drivers.md"].read_text(encoding="utf-8")
     [shown] = re.findall(r"```pycon\n(.*?)```", page, flags=re.DOTALL)
-    shown = shown.replace("sc://localhost:15002", server_url).replace("/data/q", location)
+    shown = shown.replace("sc://localhost:15002", server_url)
     example = doctest.DocTestParser().get_doctest(shown, {}, "page", None, 0)
 
     result = doctest.DocTestRunner().run(example)

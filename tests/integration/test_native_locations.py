@@ -151,12 +151,6 @@ def test_df_when_the_session_may_read_old_snapshots_has_the_tasks_of_the_take(
     assert found == 2
 
 
-def test_tube_with_a_feed_is_refused_and_not_made(queue: Queue, place: Path) -> None:
-    with pytest.raises(StoreError, match="native commits keep no feed of changes"):
-        queue.create_tube("fed", change_feed=True)
-    assert not (place / "fed").exists()
-
-
 def made(place: Path, table: str) -> tuple[Any, ...]:
     """What a table was made as: columns, partitions, properties, protocol."""
     found = DeltaTable(f"{place}/{table}")

@@ -187,8 +187,8 @@ def about(part: T, table: str) -> T:
 
 def fill(place: Place) -> None:
     """Write the rows to the tables of a place."""
-    for number, name in enumerate(SCHEMAS, 1):
-        place.engine.execute(Append(getattr(place, name), every_row(name), -number), NOTE)
+    for name in SCHEMAS:
+        place.engine.execute(Append(getattr(place, name), every_row(name)), NOTE)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
-from tubeq_spark.storage.note import Note
+from tubeq_spark.storage.note import Note, new_operation_id
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
@@ -90,7 +90,7 @@ class Once:
         plan = attempt()
         if plan.statement is None:
             return plan.finish(Affected())
-        note = Note(operation, "s-1", operation_id=plan.statement.operation_id)
+        note = Note(operation, "s-1", operation_id=plan.operation_id)
         return plan.finish(self._engine.execute(plan.statement, note))
 
 
@@ -113,6 +113,8 @@ class Place:
         self.engine = NativeEngine()
         self.engine.writer = self.writer = PausedWriter(self.engine._handles.files)
         self.first = first
+        #: The operation id of the last statement that was run.
+        self.newest = 0
         numbers = itertools.count(first, -1)
         self.fresh = lambda: next(numbers)
         self.tube, self.registered, self.sessions_table = (
@@ -120,12 +122,12 @@ class Place:
         )
         self.table = TubeTable(self.tube, 1, order)
         self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
-        self.statements = TubeWriter(self.table, self.fresh)
-        self.takes = TakeWriter(self.table, self.fresh)
-        self.put_gate = PutGate(self.engine, self.table, self.tasks, self.fresh)  # type: ignore[arg-type]
+        self.statements = TubeWriter(self.table)
+        self.takes = TakeWriter(self.table)
+        self.put_gate = PutGate(self.engine, self.table, self.tasks)  # type: ignore[arg-type]
         self.loop: Any = Once(self.engine)
         lock = TableLock(None)
-        self.gates = Gates(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
+        self.gates = Gates(self.engine, self.table)  # type: ignore[arg-type]
         system = (self.loop, lock, random.Random(first))
         self.registry = Registry(self.engine, self.registered, *system)  # type: ignore[arg-type]
         self.sessions = Sessions(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
@@ -144,7 +146,8 @@ class Place:
         return self
 
     def run(self, statement: Statement | Append) -> Affected:
-        note = replace(NOTE, tasks=statement.tasks, operation_id=statement.operation_id)
+        self.newest = new_operation_id()
+        note = replace(NOTE, tasks=statement.tasks, operation_id=self.newest)
         return self.engine.execute(statement, note)
 
     def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:

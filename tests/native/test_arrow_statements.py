@@ -283,7 +283,7 @@ def merge(
 ) -> Statement:
     """A statement over tasks, of a source of ids and sub-queues."""
     using = Rows(columns or {"task_id": Type.BIGINT, "utube": Type.STRING}, values)
-    return Statement("tube", where, clauses, -1, T.segment, using)
+    return Statement("tube", where, clauses, T.segment, using)
 
 
 def tasks(*rows: tuple[int | None, str | None]) -> pa.Table:
@@ -361,7 +361,7 @@ def test_insert_when_its_condition_is_null_inserts_nothing() -> None:
 
 def test_statement_without_a_source_when_its_condition_is_null_changes_nothing_there() -> None:
     clause = Clause({"segment": literal(6)})
-    statement = Statement("tube", R.utube != "a", [clause], -1, R.segment)
+    statement = Statement("tube", R.utube != "a", [clause], R.segment)
     assert found_by(statement, SOME) == [3]
     removed = agreed(replace(statement, clauses=[Clause(None)]), SOME)
     assert isinstance(removed, Changed)
@@ -409,7 +409,7 @@ def test_row_when_one_clause_fails_for_it_refuses_the_statement() -> None:
 def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none(
     count: int,
 ) -> None:
-    statements = TubeWriter(grid.table_of_tube(), lambda: -9)
+    statements = TubeWriter(grid.table_of_tube())
     chosen = [SettleRow(-5, number) for number in range(count)]
     statement = statements.settle(chosen, [(Every(), Move(-41))])
     there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(count + 2)]
@@ -426,7 +426,7 @@ def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none
 def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
     tube: int | None, inserted: int
 ) -> None:
-    statements = TubeWriter(grid.table_of_tube(), lambda: -9)
+    statements = TubeWriter(grid.table_of_tube())
     statement = statements.put(new_rows(10, [1, 2, 3], utube=[None, "a", "O'Neil"]), 3, [10])
     there = [{"segment": 0, "tube": tube}, {"segment": 11, "tube": TUBE}]
     found = agreed(statement, grid.table_of_dicts(there, grid.SCHEMAS["tube"]))
@@ -435,7 +435,7 @@ def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
 
 
 def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None:
-    statements = TubeWriter(grid.table_of_tube(), lambda: -9)
+    statements = TubeWriter(grid.table_of_tube())
     renewal = Renew(-50, NewLease("session/1", NOW))
     statement = statements.settle_segments([10], (Every(), renewal))
     there = [

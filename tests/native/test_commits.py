@@ -25,29 +25,28 @@ from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.query import named
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import Affected, Append
 from tubeq_spark.storage.tables import schema
 
 
-def found(place: Place, statement: Statement) -> tuple[int, Affected | None] | None:
-    """The version of a statement's commit by the history, and what it changed."""
-    commit = place.engine.commit_of(place.tube, statement.operation_id)
+def found(place: Place, operation_id: int) -> tuple[int, Affected | None] | None:
+    """The version of a commit by the history, and what it changed."""
+    commit = place.engine.commit_of(place.tube, operation_id)
     return None if commit is None else (commit.version, commit.affected)
 
 
-def test_find_when_a_statement_has_landed_tells_what_it_changed(place: Place) -> None:
-    rows = new_rows(5, [50, 51])
-    put = place.statements.put(rows, 2, [5])
-    assert found(place, put) is None
-    place.run(put)
-    take = place.taking({5: [50]}, -5)
-    place.run(take)
-    ack = place.statements.delete_segments([-5])
-    place.run(ack)
-    assert found(place, put) == (1, Affected(inserted=2))
-    assert found(place, take) == (2, Affected(updated=1))
-    assert found(place, ack) == (3, Affected(deleted=1))
-    assert place.engine.commit_of(place.tube, 12345) is None
+def test_commit_when_a_statement_has_landed_is_found_by_its_operation_id(place: Place) -> None:
+    ids = []
+    for statement in (
+        place.statements.put(new_rows(5, [50, 51]), 2, [5]),
+        place.taking({5: [50]}, -5),
+        place.statements.delete_segments([-5]),
+    ):
+        place.run(statement)
+        ids.append(place.newest)
+    changes = [Affected(inserted=2), Affected(updated=1), Affected(deleted=1)]
+    assert [found(place, each) for each in ids] == [*enumerate(changes, 1)]
+    assert found(place, 12345) is None
 
 
 def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_p
         "operationMetrics": {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "0"},
     }
     commit.write_text("\n".join([json.dumps({"commitInfo": info}), *actions, ""]))
-    assert found(Place(tmp_path, -7), put) == (1, Affected(inserted=1))
+    assert found(Place(tmp_path, -7), place.newest) == (1, Affected(inserted=1))
 
 
 def test_ack_when_files_have_no_statistics_counts_what_was_there(
@@ -79,7 +78,7 @@ def test_ack_when_files_have_no_statistics_counts_what_was_there(
     fresh = Place(tmp_path, -7)
     ack = fresh.statements.delete_segments([5])
     assert fresh.run(ack) == Affected(deleted=2)
-    assert found(fresh, ack) == (2, Affected(deleted=2))
+    assert found(fresh, fresh.newest) == (2, Affected(deleted=2))
 
 
 def test_commit_says_in_its_user_metadata_what_made_it(place: Place) -> None:
@@ -87,7 +86,7 @@ def test_commit_says_in_its_user_metadata_what_made_it(place: Place) -> None:
     place.run(put)
     (newest,) = place.engine.tables.history_rows(place.tube, 1)
     assert newest["userMetadata"] == (
-        f"tubeq operation=test session=s-1 conflicts=0 tasks=1 changed=1/0/0 marker={put.operation_id}"
+        f"tubeq operation=test session=s-1 conflicts=0 tasks=1 changed=1/0/0 marker={place.newest}"
     )
     assert newest["version"] == 1
     assert newest["timestamp"] > 1_600_000_000_000_000
@@ -98,7 +97,7 @@ def test_append_once_says_when_it_was_made_so_that_spark_does_not_take_it_for_ex
 ) -> None:
     before = to_us(SystemClock().now()) // 1_000
     rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
-    place.run(Append(place.tube, rows, place.fresh(), ("app", 3), 1))
+    place.run(Append(place.tube, rows, ("app", 3), 1))
 
     log = Path(str(path_of(place.tube)), "_delta_log", f"{place.version(place.tube):020}.json")
     actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -111,7 +110,7 @@ def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) ->
     rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
 
     def once(version: int) -> Append:
-        return Append(place.tube, rows, place.fresh(), ("app", version), 1)
+        return Append(place.tube, rows, ("app", version), 1)
 
     assert place.run(once(3)) == Affected(inserted=1)
     assert rival.run(once(3)) == Affected()
@@ -256,11 +255,16 @@ def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_
     assert place.stored() == Place(tmp_path, -7).stored() == stored
 
 
-def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path) -> None:
+def test_take_when_the_tube_has_a_change_feed_writes_both_forms_of_its_rows(tmp_path: Path) -> None:
     place = Place(tmp_path, -7).create(change_feed=True)
-    place.put(5, [50])
-    with pytest.raises(StoreError, match="change feed"):
-        place.take({5: [50]}, -5)
+    place.put(5, [50, 51])
+    place.take({5: [50]}, -5)
+
+    table = DeltaTable(str(tmp_path / "tube"))
+    feed = pa.table(table.load_cdf(starting_version=2).read_all()).to_pylist()
+
+    told = sorted((row["_change_type"], row["segment"], row["state"]) for row in feed)
+    assert told == [("update_postimage", -5, "t"), ("update_preimage", 5, "r")]
     assert place.run(place.statements.delete_segments([5])).deleted == 1
 
 

@@ -75,7 +75,7 @@ def seen(place: Place) -> Snapshot:
 
 def once(place: Place, app: str, version: int) -> Append:
     rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
-    return Append(place.tube, rows, place.fresh(), (app, version), 1)
+    return Append(place.tube, rows, (app, version), 1)
 
 
 # -- what others read ------------------------------------------------------------------------------

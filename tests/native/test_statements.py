@@ -69,7 +69,7 @@ PUT = lambda segment: lambda p: p.put(segment, [segment * 10])  # noqa: E731
 IDS = {READY: [50, 51], OTHER: [60, 61]}
 TAKE = lambda segment, to: lambda p: p.take({segment: IDS[segment]}, to)  # noqa: E731
 ACK = lambda segment: lambda p: p.run(p.statements.delete_segments([segment]))  # noqa: E731
-DRAIN = lambda p: p.run(p.statements.drain(NOW + 10**12))  # noqa: E731
+DRAIN = lambda p: p.run(p.statements.drain(NOW + 10**12, p.fresh()))  # noqa: E731
 
 
 def capacity_put(segment: int) -> Callable[[Place], object]:
@@ -257,7 +257,7 @@ def test_statement_when_a_rival_commits_first_conflicts_or_not(
 
 
 def test_put_when_the_tube_is_dropped_inserts_nothing_and_does_not_commit(place: Place) -> None:
-    place.run(place.statements.drain(NOW))
+    place.run(place.statements.drain(NOW, place.fresh()))
     before = place.version(place.tube)
     assert place.put(READY, [50, 51]) == Affected()
     assert place.version(place.tube) == before
@@ -312,7 +312,7 @@ def test_removal_when_nothing_is_there_does_not_commit(place: Place) -> None:
 def test_drain_when_a_task_is_taken_fails(place: Place) -> None:
     stored(place)
     with pytest.raises(RefusedError):
-        place.run(place.statements.drain(NOW))
+        place.run(place.statements.drain(NOW, place.fresh()))
 
 
 def test_put_with_capacity_when_a_key_is_older_than_all_are_kept_forgets_it(place: Place) -> None:

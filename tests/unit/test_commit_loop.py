@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 OPERATION_ID = 4711
 JVM = Committer(1)
 STATEMENTS = {
-    "merge": Statement("t", TRUE, [Clause(None)], OPERATION_ID, Column("segment"), tasks=2),
-    "append": Append("t", None, OPERATION_ID, size=2),  # type: ignore[arg-type]
+    "merge": Statement("t", TRUE, [Clause(None)], Column("segment"), tasks=2),
+    "append": Append("t", None, size=2),  # type: ignore[arg-type]
 }
 #: Two rows, as the statement itself or the history tells.
 TWO = Affected(updated=2)
@@ -177,7 +177,7 @@ class Run:
     ) -> Any:
         def decide() -> Plan[Any]:
             attempt()
-            return Plan(statement, finish)
+            return Plan(statement, finish, operation_id=OPERATION_ID)
 
         return self.loop.run("take", self.table_lock, decide)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from tubeq_spark.storage.note import (
     Note,
     asked_by,
     is_of,
+    new_operation_id,
     newest_write,
     note_in,
     text_with_note,
@@ -76,3 +78,11 @@ def test_commit_is_found_by_its_own_operation_id_alone() -> None:
 def test_note_tells_what_each_call_of_a_take_asked_for_without_names() -> None:
     named = TakeRequest(2, 1, frozenset({"a", None, "x=1 marker=5"}))
     assert asked_by([TakeRequest(3), named]) == "3/1,2/1/3"
+
+
+def test_operation_ids_differ_whatever_a_program_does_with_its_random_numbers() -> None:
+    ids = []
+    for _ in range(100):
+        random.seed(1)
+        ids.append(new_operation_id())
+    assert len({*ids, 0}) == 101

@@ -146,11 +146,3 @@ def test_engine_when_it_is_none_of_the_engines_is_refused(
     monkeypatch.setenv("TUBEQ_ENGINE", "fast")
     with pytest.raises(InvalidOptionError, match=f"TUBEQ_ENGINE='fast': {allowed}"):
         Queue(None, tmp_path)
-
-
-def test_tube_with_a_feed_where_commits_are_native_is_refused(native: Path) -> None:
-    with Queue(None, native) as queue:
-        with pytest.raises(StoreError, match="change_feed=True: native commits keep no feed"):
-            queue.create_tube("fed", change_feed=True)
-        assert queue.tubes() == []
-        assert not (native / "fed").exists()

@@ -95,7 +95,7 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
 
 
 def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
-    clause = TakeWriter(TABLE, lambda: -1).taken(LEASE)
+    clause = TakeWriter(TABLE).taken(LEASE)
     ids = [row.task_id for row in GRID]
     source = {"segment": [n + 1_000 for n in ids], "claim": [-n for n in ids]}
 

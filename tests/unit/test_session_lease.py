@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.waiting import beat
 from tubeq_spark import (
     Backoff,
     CommitUnknownError,
@@ -93,7 +94,7 @@ def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease(
                 queue.hand_over(7_200)
             patch.setattr(session.sessions, "beat", lambda member, _now: beats.append(member))
             # As its heart does from time to time.
-            session.beat_if_needed()
+            beat(session)
 
         assert (queue.state(), queue.cfg()["ttr"]) == (QueueState.RUNNING, 60)
         assert len(beats) == 1
@@ -236,7 +237,7 @@ def test_take_when_its_session_was_found_dead_after_it_had_left_is_nobody_elses(
         assert sessions.mark_dead(str(session.uuid), session.epoch, now_us, 0)
         tube.put("c")
         if beats_first:
-            session.beat_if_needed()
+            beat(session)
 
         task = task_of(queue, "work")
 

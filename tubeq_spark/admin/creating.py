@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin.tubes import make_context, make_table, payload_of
-from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
+from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.arguments import NewTube, refuse_other
 from tubeq_spark.payloads import ddl
@@ -41,15 +41,8 @@ def require_supported(queue: QueueContext, new: NewTube) -> None:
 
     Raises:
         InvalidOptionError: The payload has columns that no tube can have.
-        StoreError: The tube needs Spark, for a type in its payload, and there is no session; or for its change
-            feed, and commits are native.
+        StoreError: The tube needs Spark, for a type in its payload, and there is no session.
     """
-    if new.options.change_feed and not queue.engine.keeps_feeds:
-        msg = (
-            f"tube {new.name!r}: change_feed=True: native commits keep no feed of changes, and all commits of this "
-            "location are native; make the tube at a location made with Queue(spark, location, engine='spark')"
-        )
-        raise StoreError(msg)
     if new.options.schema is not None:
         ddl.check_payload(new.options.schema, has_spark=queue.spark is not None)
 

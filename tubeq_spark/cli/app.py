@@ -104,7 +104,7 @@ def options(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Spark Connect server, sc://host:15002, which runs the call [env: TUBEQ_REMOTE]",
+            help="Spark Connect server, sc://host:15002, for calls that need Spark [env: TUBEQ_REMOTE]",
         ),
     ] = None,
     engine: Annotated[

@@ -102,7 +102,7 @@ class Call:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
         with ExitStack() as stack:
             committer = self.settings.committer()
-            if self.settings.remote is not None or committer != "native":
+            if committer != "native":
                 stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
                 queue = stack.enter_context(
                     self._on_spark(committer, session_uuid, tube, create=create)

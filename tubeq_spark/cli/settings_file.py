@@ -74,11 +74,8 @@ class Defaults:
         )
 
     def needs_spark(self) -> bool:
-        """Return whether the queue needs a Spark session: for its commits, or because `remote` names one.
-
-        Raises as `committer`.
-        """
-        return self.remote is not None or self.committer() != "native"
+        """Return whether Spark commits to the queue, so that it needs a session. Raises as `committer`."""
+        return self.committer() != "native"
 
 
 def read_defaults(

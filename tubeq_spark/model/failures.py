@@ -7,15 +7,11 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from tubeq_spark.model import validation
 from tubeq_spark.model.times import FOREVER_S, US
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Given = TypeVar("Given")
 T = TypeVar("T")
 
 #: After so many attempts delays do not grow any more.
@@ -212,8 +208,6 @@ class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
         self.reasons = {validation.task_id(number): reason for number, reason in reasons.items()}
 
 
-_TWO = 2
-
 #: After so many failed calls in a row, the handler, or something that it needs, counts as broken. Halving a million
 #: tasks down to one needs 20 calls.
 PATIENCE = 32
@@ -232,54 +226,6 @@ class Trial:
     failed: dict[int, Reason] = field(default_factory=dict)
     untried: Sequence[int] = ()
     error: Exception | None = None
-
-
-def by_halves(
-    ids: Sequence[int],
-    error: Exception,
-    read: Callable[[Sequence[int]], Given],
-    call: Callable[[Given], T],
-    failed: Callable[[T, Sequence[int]], Mapping[int, Reason]],
-    goes_on: Callable[[], bool],
-    through: tuple[type[Exception], ...] = (),
-) -> Trial:
-    """Find the tasks at which a handler fails, among the tasks of a failed call.
-
-    Args:
-        ids: The ids of the tasks.
-        error: The error of the failed call.
-        read: Reads consecutive tasks of `ids`. Its errors are raised, because no task has caused them.
-        call: Calls the handler with these tasks. Its errors are failures of the tasks.
-        failed: Returns the failed tasks that the handler has named in its result.
-        goes_on: Called before each call; if it returns false, no more calls are made.
-        through: Classes of errors that no task causes. They are raised.
-    """
-    if len(ids) < _TWO:
-        return Trial(dict.fromkeys(ids, error), error=error)
-    trial, parts, failing = Trial(error=error), halves(ids), 1
-    while parts:
-        if failing == PATIENCE or not goes_on():
-            trial.untried = [task_id for part in parts for task_id in part]
-            if failing == PATIENCE:
-                trial.error = error
-            break
-        part = parts.pop()
-        given = read(part)
-        try:
-            result = call(given)
-        except through:
-            raise
-        except Exception as raised:  # noqa: BLE001  (a handler may raise anything)
-            error = raised
-            failing += 1
-            if len(part) > 1:
-                parts += halves(part)
-            else:
-                trial.failed[part[0]] = raised
-            continue
-        trial.failed.update(failed(result, part))
-        trial.error, failing = None, 0
-    return trial
 
 
 def halves(tasks: Sequence[T]) -> list[Sequence[T]]:

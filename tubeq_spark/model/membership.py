@@ -1,12 +1,9 @@
-"""Sessions and id slots as plain data: the members of each session, and whether its lease has ended.
-
-It also declares the methods of the storage that a session needs.
-"""
+"""Sessions and id slots as plain data: the members of each session, and whether its lease has ended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tubeq_spark.model.states import due
 
@@ -128,39 +125,3 @@ class Survey:
     replaced: int
     vacuums: Mapping[int, int]
     tried_vacuums: Mapping[int, int]
-
-
-class SessionTable(Protocol):
-    """The storage for the members of sessions."""
-
-    def beat(self, member: Member, now_us: int) -> None:
-        """Write a member's newest row."""
-        ...
-
-    def renew(self, member: Member, now_us: int) -> bool:
-        """Write a member's row after its lease has ended, unless its epoch has a dead mark."""
-        ...
-
-    def views(self, session: str | None = None) -> dict[str, SessionView]:
-        """The stored rows of one session, or of all."""
-        ...
-
-    def version(self) -> int | None:
-        """The newest version of the table; `None` if getting it costs as much as a read."""
-        ...
-
-    def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
-        """Mark a session's epoch as dead if no member is alive; return whether it is marked."""
-        ...
-
-
-class SlotTable(Protocol):
-    """The storage for id slots."""
-
-    def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
-        """Lease a free slot; its numbers begin at the returned bound."""
-        ...
-
-    def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
-        """Raise the bound of a slot; `None` if another producer has leased it."""
-        ...

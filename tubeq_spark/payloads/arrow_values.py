@@ -171,14 +171,11 @@ def sizes(values: pa.Array) -> pa.Array:
         return sizes(map_entries(values))
     if is_list(kind):
         return _of_lists(values)
-    total = pc.multiply(pc.is_valid(values).cast(pa.int64()), 0 if _is_struct(kind) else OF_ONE)
-    for part in values.flatten() if _is_struct(kind) else ():
+    is_struct = pa.types.is_struct(kind)
+    total = pc.multiply(pc.is_valid(values).cast(pa.int64()), 0 if is_struct else OF_ONE)
+    for part in values.flatten() if is_struct else ():
         total = pc.add(total, sizes(part))
     return total
-
-
-def _is_struct(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind))
 
 
 def _of_lists(values: pa.Array) -> pa.Array:

@@ -246,16 +246,13 @@ class TubeContext:
 
     def __post_init__(self) -> None:
         """Make the objects that read and write the table."""
-        engine, session, table = self.queue.engine, self.queue.session, self.table
-
-        def fresh() -> int:
-            return session.segments(1)[0]
+        engine, table = self.queue.engine, self.table
 
         self.reader = TubeReader(engine, table)
-        self.writer = TubeWriter(table, fresh)
-        self.put_gate = PutGate(engine, table, self.reader, fresh)
-        self.take_writer = TakeWriter(table, fresh)
-        self.gates = Gates(engine, table, fresh)
+        self.writer = TubeWriter(table)
+        self.put_gate = PutGate(engine, table, self.reader)
+        self.take_writer = TakeWriter(table)
+        self.gates = Gates(engine, table)
 
     def after(self, record: TubeRecord) -> TubeContext:
         """The context by a changed record."""

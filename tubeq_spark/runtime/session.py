@@ -13,7 +13,7 @@ from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.model.membership import Member, MemberName, SlotLease
 from tubeq_spark.model.states import due
-from tubeq_spark.model.times import US, limited_us, plus, to_us, us_from_seconds
+from tubeq_spark.model.times import limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.model.membership import (
-        SessionTable,
-        SessionView,
-        SlotTable,
-    )
+    from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
+    from tubeq_spark.storage.tables.id_slots import Slots
+    from tubeq_spark.storage.tables.sessions import Sessions
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -35,8 +33,6 @@ log = logging.getLogger(__name__)
 DEFAULT_TTR = 60.0
 #: Changed counters are written about this often, also if the lease is longer.
 _BEAT_MOST = 30.0
-#: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is, in microseconds.
-_LONG, _ASKED_US = 300.0, 1_200 * US
 
 
 class Session:
@@ -44,8 +40,8 @@ class Session:
 
     def __init__(
         self,
-        sessions: SessionTable,
-        slots: SlotTable,
+        sessions: Sessions,
+        slots: Slots,
         clock: Clock,
         config: QueueConfig,
         counters: Counters,
@@ -195,11 +191,6 @@ class Session:
             if not self._stop.is_set():
                 self.heart.start()
                 self.helper.start()
-
-    def beat_if_needed(self) -> None:
-        """Do the regular work of the heart and its helper once."""
-        self._beat_if_needed()
-        self._look_after()
 
     def _rhythm(self) -> float:
         return min(self.ttr / 3, _BEAT_MOST)

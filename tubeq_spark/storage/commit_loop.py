@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -22,7 +22,7 @@ from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.locks.lock_file import RunningStatements
-from tubeq_spark.storage.note import Note, versions_read
+from tubeq_spark.storage.note import Note, new_operation_id, versions_read
 from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.uninterrupted import gives_up
@@ -53,12 +53,15 @@ class Plan(Generic[T_co]):
         finish: Makes the result from the numbers of changed rows. If it raises `Stale`, the loop tries again.
         at_us: The moment for which it was decided; `None` if it does not depend on the time.
         asked: What the calls of a take ask for.
+        operation_id: The operation id of its commit. Each attempt needs another one, because a search for a lost answer
+            must not find an earlier commit.
     """
 
     statement: Statement | Append | None
     finish: Callable[[Affected], T_co]
     at_us: int | None = None
     asked: str = ""
+    operation_id: int = field(default_factory=new_operation_id)
 
 
 @dataclass(slots=True)
@@ -248,7 +251,7 @@ class CommitLoop:
             at_us=plan.at_us,
             base=read.get(plan.statement.table),
             asked=plan.asked,
-            operation_id=plan.statement.operation_id,
+            operation_id=plan.operation_id,
         )
         with (
             table_lock.committing(self._engine.committer, _is_known) as has_ended,

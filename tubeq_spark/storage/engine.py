@@ -207,8 +207,6 @@ class Engine(Protocol):
     Methods with a body are for engines whose statements run in this process.
     """
 
-    #: Whether it may write to tubes with a change feed, because Delta records its changes there.
-    keeps_feeds: bool
     #: Whether its commits have the totals of ended tasks.
     counts_ended: bool
 

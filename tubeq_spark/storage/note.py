@@ -7,6 +7,7 @@ an UPDATE or a DELETE of Spark in its predicate.
 from __future__ import annotations
 
 import re
+import secrets
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,11 @@ class Note:
         """The note with the rows that its commit changes."""
         tasks = affected.total if self.tasks is None else self.tasks
         return replace(self, tasks=tasks, changed=affected)
+
+
+def new_operation_id() -> int:
+    """A number that no other commit has, whatever a program does with its random numbers."""
+    return secrets.randbits(62) + 1
 
 
 def asked_by(requests: Sequence[TakeRequest]) -> str:

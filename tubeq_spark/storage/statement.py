@@ -123,7 +123,6 @@ class Statement:
         table: The SQL name of the table.
         where: The condition for rows.
         clauses: The changes of these rows.
-        operation_id: Its operation id, a number that is in no other statement's condition.
         note_placeholder: The partition column (with its alias) for the condition that contains the note.
         using: Its source; `None` if it has none.
         partitions: The values of partition columns that it reads and writes, also of changed rows. It touches no row
@@ -140,7 +139,6 @@ class Statement:
     table: str
     where: Expression
     clauses: Sequence[Clause]
-    operation_id: int
     note_placeholder: Column
     using: Using | None = None
     partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -169,7 +167,6 @@ class Append:
     Attributes:
         table: The SQL name of the table.
         rows: The rows to append.
-        operation_id: Its operation id, stored in the commit's user metadata.
         once: Delta's application id and version. The append writes nothing if this or a higher version was
             written under the id before.
         size: The approximate number of rows; 0 if no caller needs the number of written rows.
@@ -179,7 +176,6 @@ class Append:
 
     table: str
     rows: Source
-    operation_id: int
     once: tuple[str, int] | None = None
     size: int = 0
     stored: Mapping[str, Expression] | None = None

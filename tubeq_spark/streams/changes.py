@@ -17,6 +17,7 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.note import new_operation_id
 from tubeq_spark.storage.spark import task_frames
 from tubeq_spark.storage.spark.quoting import moment
 from tubeq_spark.storage.statement import Append
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 #: The operations that create a table, or adapt the table of an earlier tube. The change feed begins there.
 _MADE = "operation IN ('CREATE TABLE', 'SET TBLPROPERTIES')"
-
-#: The columns of an append without rows. Delta needs a column that is no partition column.
-_NUMBERED = ("segment", "task_id")
 
 
 def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
@@ -71,11 +69,12 @@ def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
 def _now(ctx: TubeContext) -> int:
     """The version of a new empty commit. All commits after this call have later versions."""
     engine, table = ctx.frames.engine, ctx.table.name
-    nothing = empty(pa.schema([(name, pa.int64()) for name in _NUMBERED]))
+    # Delta needs a column that is no partition column.
+    nothing = empty(pa.schema([("segment", pa.int64()), ("task_id", pa.int64())]))
 
     def attempt() -> Plan[int]:
         last = engine.history(table, "max(version)")[0] or 0
-        operation_id = ctx.queue.session.segments(1)[0]
+        operation_id = new_operation_id()
         # Delta commits an append without rows only if it has a transaction id.
         once = (f"tubeq/{ctx.table.id}/changes", last)
 
@@ -85,6 +84,6 @@ def _now(ctx: TubeContext) -> int:
                 raise Stale  # another call was at the same version
             return commit.version
 
-        return Plan(Append(table, nothing, operation_id, once), finish)
+        return Plan(Append(table, nothing, once), finish, operation_id=operation_id)
 
     return ctx.queue.loop.run("changes", ctx.table_lock, attempt)

@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.takes import begun, moments_text
 from tubeq_spark.model.times import limited_us
-from tubeq_spark.storage.arrow.columns import flat, places_in_order, scalar, taken
+from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scalar, taken
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.gate import GatesSeen, Raise
 from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.tables.gates import row_segment
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
@@ -206,6 +207,19 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
         cut.append(replace(request, count=min(request.count, tasks)))
         tasks -= cut[-1].count
     return cut
+
+
+def behind(heads: pa.Table) -> pa.Table:
+    """The sub-queues from which a large take takes after a conflict.
+
+    They have the priority of the first one, and their rows are in one partition. Of these partitions it is the one whose
+    first sub-queue comes last, because the rivals of the take begin with the first sub-queues.
+    """
+    key = pc.struct_field(flat(heads.column("first")), [0])
+    heads = heads.filter(pc.equal(key, key[0])) if heads.num_rows else heads
+    partitions = [row_segment(utube) for utube in heads.column("utube").to_pylist()]
+    last = [*dict.fromkeys(partitions)][-1:]
+    return heads.filter(array([partition in last for partition in partitions], pa.bool_()))
 
 
 def shared_out(

@@ -101,7 +101,8 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
             return Plan(None, lambda _: False)
         if not with_taken:
             require_none_taken(ctx, now_us)
-        statement = ctx.writer.drain(now_us, with_taken=with_taken)
+        (gone,) = ctx.queue.session.segments(1)
+        statement = ctx.writer.drain(now_us, gone, with_taken=with_taken)
 
         def finish(affected: Affected) -> bool:
             if not affected.inserted:

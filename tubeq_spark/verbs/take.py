@@ -34,7 +34,7 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back, give_back_unknown, outlast
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import Limits, limits_now, shared_out, within
+from tubeq_spark.verbs.limits import Limits, behind, limits_now, shared_out, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,6 +129,8 @@ class Take:
         self._columns = columns if self._as_batches else COLUMNS
         #: The rows of the newest choice; none for batches.
         self._rows: list[StoredTask] = []
+        #: Whether all calls want more tasks than a single take, which is then faster.
+        self._is_large = all(request.count > MOST_SHARED for request in requests)
         self._attempts = 0
         self._owner = ""
         #: The take ids of the newest attempt that chose tasks.
@@ -193,11 +195,13 @@ class Take:
         """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
         self._ctx.next_begin.at_us = limits.next_us()
         requests = within(self._requests, limits.tasks)
-        # After conflicts a large take takes less, because it rests on more tasks than its rivals.
         wanted = sum(request.count for request in requests)
-        requests = within(requests, max(MOST_SHARED, wanted >> (self._attempts - 1)))
         if not wanted:
             return None
+        if self._is_contended:
+            # It rests on more tasks than its rivals. So it asks for a quarter of what it asked for before.
+            wanted >>= 2 * (self._attempts - 1)
+            requests = within(requests, max(MOST_SHARED, wanted))
         choose = self._of_subqueues if self._ctx.driver.subqueues else self._in_order
         choice = choose(limits, requests)
         return choice if choice is not None and choice.tasks.num_rows else None
@@ -230,13 +234,16 @@ class Take:
         ready = ctx.table.is_ready(limits.now_us)
         opened = ready & ctx.table.is_of(among, limits.closed)
         # If calls name sub-queues, those of one may come after the first ones of another.
-        most = sum(request.count for request in requests) if len(addresses) == 1 else None
+        needs_all = len(addresses) > 1 or self._is_contended
+        most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
             return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
         if limits.by_turn:
             heads = limits.in_turn(ctx.reader.heads(opened, None, with_created=True))[:most]
         else:
             heads = ctx.reader.heads(opened, most)
+        if self._is_contended:
+            heads = behind(heads)
         quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:
@@ -246,6 +253,11 @@ class Take:
             raise Stale
         call_of = [_call_for(utube, quotas) for utube in found.column("utube").to_pylist()]
         return Choice(limits, found, array(call_of, pa.int32()))
+
+    @property
+    def _is_contended(self) -> bool:
+        """Whether it wants many tasks, and other commits have come first."""
+        return self._is_large and self._attempts > 1
 
     def _first(self, where: Expression, count: int) -> pa.Table:
         """The first tasks that match a condition."""

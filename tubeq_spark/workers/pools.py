@@ -7,7 +7,6 @@ import contextlib
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,15 +43,17 @@ class Pool(ABC):
         self._calls = calls
         #: Set when a call has ended, or when the loop must look at something else, such as a signal.
         self.woken = Wake()
+        #: The tasks of each call that waits for its turn. An empty one ends a thread.
+        self._units: SimpleQueue[Sequence[Task]] = SimpleQueue()
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
 
     @abstractmethod
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
 
-    @abstractmethod
     def withdraw(self) -> list[Sequence[Task]]:
         """The tasks of each call that has not begun; none of them will."""
+        return [unit for unit in _all_of(self._units) if unit]
 
     @abstractmethod
     def close(self) -> None:
@@ -77,7 +78,6 @@ class Threads(Pool):
     def __init__(self, calls: Calls, threads: int) -> None:
         """Start the threads."""
         super().__init__(calls)
-        self._units: SimpleQueue[Sequence[Task] | None] = SimpleQueue()
         self._threads = threads
         #: By thread, the tasks of the running call, and since when it runs.
         self._running: dict[int, tuple[float, Sequence[Task]]] = {}
@@ -95,15 +95,11 @@ class Threads(Pool):
         """Have a call made once there is a turn for it."""
         self._units.put(tasks)
 
-    def withdraw(self) -> list[Sequence[Task]]:
-        """The tasks of each call that has not begun; none of them will."""
-        return [unit for unit in _all_of(self._units) if unit is not None]
-
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
         self.withdraw()
         for _ in range(self._threads):
-            self._units.put(None)
+            self._units.put(())
 
     def late(self, seconds: float) -> list[Sequence[Task]]:
         """The tasks of each call that has run for longer than so many seconds."""
@@ -114,7 +110,7 @@ class Threads(Pool):
         self._running[threading.get_ident()] = _clock.monotonic(), tasks
 
     def _run(self) -> None:
-        while (tasks := self._units.get()) is not None:
+        while tasks := self._units.get():
             outcome = self._calls.call(tasks)
             self._running.pop(threading.get_ident(), None)
             self._end(outcome)
@@ -129,7 +125,6 @@ class EventLoop(Pool):
         self._most = most
         self._running = 0
         self._lock = threading.Lock()
-        self._units: deque[Sequence[Task]] = deque()
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
         try:
@@ -141,17 +136,11 @@ class EventLoop(Pool):
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
         with self._lock:
-            self._units.append(tasks)
+            self._units.put(tasks)
             begins = self._running < self._most
             self._running += begins
         if begins:
             asyncio.run_coroutine_threadsafe(self._run(), self._loop)
-
-    def withdraw(self) -> list[Sequence[Task]]:
-        """The tasks of each call that has not begun; none of them will."""
-        with self._lock:
-            units, self._units = self._units, deque()
-        return list(units)
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
@@ -180,8 +169,9 @@ class EventLoop(Pool):
         """Make calls until none waits."""
         while True:
             with self._lock:
-                if not self._units:
+                try:
+                    tasks = self._units.get_nowait()
+                except Empty:
                     self._running -= 1
                     return
-                tasks = self._units.popleft()
             self._end(await self._calls.call_async(tasks))

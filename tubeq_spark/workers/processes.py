@@ -201,19 +201,15 @@ class Processes:
             return
         if said:
             child.heard = self.clock.monotonic()
-        child.text += said
-        self._understand(child)
-
-    def _understand(self, child: _Child) -> None:
-        *lines, child.text = child.text.split(b"\n")
+        *lines, child.text = (child.text + said).split(b"\n")
         # An empty line only says that the child is alive.
         for line in filter(None, lines):
-            said: dict[str, Any] = json.loads(line)
-            if "session" in said:
-                child.overdue = Overdue(said["session"], said["overdue"], said["held"])
+            told: dict[str, Any] = json.loads(line)
+            if "session" in told:
+                child.overdue = Overdue(**told)
                 child.process.kill()
             else:
-                child.report = WorkReport(**said)
+                child.report = WorkReport(**told)
 
     def _signal(self) -> None:
         """Hand signals on to the children, also if this process ends by an error."""

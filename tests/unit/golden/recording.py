@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -108,11 +107,6 @@ class Recorder:
         )
         self._answers = iter(case.answers)
         self._affected = iter(case.affected)
-        self._numbers = itertools.count(-9001, -1)
-
-    def fresh(self) -> int:
-        """A number that was not used before."""
-        return next(self._numbers)
 
     # -- as an engine -----------------------------------------------------------------------------
 
@@ -180,7 +174,6 @@ def _statement(statement: Statement) -> Iterator[str]:
     for column, values in statement.partitions.items():
         yield f"partitions: {column} in {list(values)}"
     yield from _sources(renderer.sources)
-    yield f"operation id: {statement.operation_id}"
     if statement.size:
         yield f"size: {statement.size}"
     if statement.tasks is not None:
@@ -195,7 +188,6 @@ def _append(append: Append) -> Iterator[str]:
     if append.stored is not None:
         rows = rows.selectExpr(*(f"{text_of(v)} AS {n}" for n, v in append.stored.items()))
     yield from _sources({"rows": rows})
-    yield f"operation id: {append.operation_id}"
     if append.once is not None:
         yield f"once: {append.once}"
     if append.size:

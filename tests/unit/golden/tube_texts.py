@@ -154,7 +154,7 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
         lambda made: TubeReader(made.engine, table).kept_keys(NOW),
         [[{"segment": -41, "rows": 5, "over": 2}]],
     )
-    yield statements(table, "drain: kept keys", lambda make: make.drain(NOW))
+    yield statements(table, "drain: kept keys", lambda make: make.drain(NOW, -41))
     yield statements(
         table, "fold_kept_keys: two", lambda make: make.fold_kept_keys([-41, -42], -43, NOW)
     )
@@ -181,7 +181,7 @@ def rare_names() -> Iterator[Case]:
         )
         yield Case(
             f"TubeWriter.put: to {name}",
-            lambda made, table=table: TubeWriter(table, made.fresh).put(NEW_ROWS, 3, [10]),
+            lambda made, table=table: TubeWriter(table).put(NEW_ROWS, 3, [10]),
         )
 
 
@@ -363,7 +363,7 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
 
 
 def statements(table: TubeTable, title: str, call: Callable[[TubeWriter], object]) -> Case:
-    return Case(f"TubeWriter.{title}", lambda made: call(TubeWriter(table, made.fresh)))
+    return Case(f"TubeWriter.{title}", lambda made: call(TubeWriter(table)))
 
 
 def puts(table: TubeTable) -> Iterator[Case]:
@@ -412,7 +412,7 @@ RAISED = {"nothing": Raise(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
 
 def takes(table: TubeTable) -> Iterator[Case]:
     def case(title: str, call: Callable[[TakeWriter], object]) -> Case:
-        return Case(f"TakeWriter.{title}", lambda made: call(TakeWriter(table, made.fresh)))
+        return Case(f"TakeWriter.{title}", lambda made: call(TakeWriter(table)))
 
     def take(make: TakeWriter, tasks: pa.Table, *args: Any, **others: Any) -> object:
         numbers = pa.array([-21 - n % 3 for n in range(tasks.num_rows)], pa.int64())
@@ -449,8 +449,10 @@ def all_takes() -> Iterator[Case]:
 
 def removals(table: TubeTable) -> Iterator[Case]:
     yield statements(table, "delete_segments: two", lambda make: make.delete_segments([-5, 6]))
-    yield statements(table, "drain: all", lambda make: make.drain(NOW))
-    yield statements(table, "drain: with taken ones", lambda make: make.drain(NOW, with_taken=True))
+    yield statements(table, "drain: all", lambda make: make.drain(NOW, -41))
+    yield statements(
+        table, "drain: with taken ones", lambda make: make.drain(NOW, -41, with_taken=True)
+    )
 
 
 #: The rows of a settlement, by what is said of them.
@@ -574,7 +576,7 @@ def gates(table: TubeTable) -> Iterator[Case]:
     def case(title: str, call: Callable[[Gates, Recorder], object], *answers: Any) -> Case:
         return Case(
             f"Gates.{title}",
-            lambda made: call(Gates(made.engine, table, made.fresh), made),
+            lambda made: call(Gates(made.engine, table), made),
             *answers,
         )
 
@@ -605,7 +607,7 @@ def gates(table: TubeTable) -> Iterator[Case]:
 
 def gate_of(made: Recorder, table: TubeTable) -> PutGate:
     """The gate of puts of a table."""
-    return PutGate(made.engine, table, TubeReader(made.engine, table), made.fresh)
+    return PutGate(made.engine, table, TubeReader(made.engine, table))
 
 
 def put_gate(table: TubeTable) -> Iterator[Case]:

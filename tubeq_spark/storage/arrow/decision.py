@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.columns import are_in, array, distinct, scalar, whole
+from tubeq_spark.storage.arrow.columns import (
+    are_in,
+    array,
+    distinct,
+    repeated,
+    scalar,
+    taken,
+    whole,
+)
 from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS
 from tubeq_spark.storage.expression import STALE, Fail
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -21,6 +29,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Clause, Statement
 
 
+#: The column of a change feed that says how a row was changed.
+KIND = "_change_type"
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The changes of a statement.
@@ -29,11 +41,13 @@ class Decision:
         affected: The numbers of changed rows.
         rows: The new rows of the replaced partitions; `None` if nothing changes.
         changed: The replaced partitions; `None` if all partitions that it names were empty, so that it removes no file.
+        feed: The changed rows for the table's change feed (`StatementOutcome.feed`); `None` if it has none.
     """
 
     affected: Affected
     rows: pa.Table | None = None
     changed: Collection[Partition] | None = None
+    feed: pa.Table | None = None
 
 
 class DuplicateError(Exception):
@@ -101,6 +115,27 @@ class StatementOutcome:
             changed |= self._partitions(left, before)
         return Decision(affected, self._rows(changed, kept), changed)
 
+    def feed(self, before: pa.Table) -> pa.Table:
+        """The changed rows for Delta's change feed; an updated one twice, as it was and as it is.
+
+        Args:
+            before: The rows that the statement has read.
+        """
+        applied = self._chosen.items()
+        updates = [i for i, clause in applied if not clause.inserts and clause.sets is not None]
+        parts = []
+        for kind, numbers in {
+            "insert": [i for i, clause in applied if clause.inserts],
+            "update_preimage": updates,
+            "update_postimage": updates,
+            "delete": [i for i, clause in applied if clause.sets is None],
+        }.items():
+            rows = self._found.filter(self._are(numbers))
+            if kind in {"update_preimage", "delete"}:
+                rows = taken(before, rows.column(ROW).combine_chunks())
+            parts.append(of_kind(whole(rows, self._schema), kind))
+        return pa.concat_tables(parts)
+
     def _partitions(self, numbers: Sequence[int], by: Sequence[str]) -> set[Partition]:
         """The partitions of the rows of some clauses, by these columns."""
         return distinct(self._found.select(by).filter(self._are(numbers)), by)
@@ -125,6 +160,11 @@ class StatementOutcome:
         are_new = pc.or_(stays, becomes)
         # A filter copies each column, and mostly there is nothing to leave out.
         return whole(found if pc.all(are_new).as_py() else found.filter(are_new), self._schema)
+
+
+def of_kind(rows: pa.Table, kind: str) -> pa.Table:
+    """Rows for the change feed that were changed in one way, as Delta names it."""
+    return rows.append_column(KIND, repeated(kind, pa.string(), rows.num_rows))
 
 
 def _gives_away(clause: Clause) -> bool:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _SILENT = frozenset({"cdc", "domainMetadata"})
 #: The name of this package in its commits.
 OURS = "tubeq_spark"
+#: The directory of the change feed below that of a table.
+FEED = "_change_data/"
 
 
 class UnknownLogError(Exception):
@@ -98,8 +100,16 @@ class DataFile:
             self._told = json.loads(self.stats) if self.stats else {}
         return self._told
 
+    @property
+    def is_feed(self) -> bool:
+        """Whether it has rows of the change feed, so that it is no data file of the table."""
+        return self.path.startswith(FEED)
+
     def added(self) -> dict[str, Any]:
         """The action that adds it."""
+        if self.is_feed:
+            told = {"path": self.path, "partitionValues": self._values(), "size": self.size}
+            return {"cdc": {**told, "dataChange": False}}
         return {
             "add": {
                 "path": self.path,

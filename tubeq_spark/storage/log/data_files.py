@@ -8,6 +8,7 @@ the file, whether or not the NULLs are counted. So a long text gets shortened bo
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from tubeq_spark.model.times import from_us
 from tubeq_spark.payloads.types import FIRST_US, LAST_US
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, grouped, places_in_order
 from tubeq_spark.storage.expression import Type
-from tubeq_spark.storage.log.actions import DataFile, as_json
+from tubeq_spark.storage.log.actions import FEED, DataFile, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,6 +127,14 @@ def encoded(
         _encode(part, partition, sink)
         content = sink.getvalue().to_pybytes()
         yield _file(path, len(content), shape, partition, part, at_ms), part, content
+
+
+def encoded_feed(
+    shape: Shape, rows: pa.Table, at_ms: int
+) -> Iterator[tuple[DataFile, pa.Table, bytes]]:
+    """The files of a change feed for changed rows, as `encoded`."""
+    for file, part, content in encoded(shape, rows, at_ms):
+        yield replace(file, path=f"{FEED}{file.path}"), part, content
 
 
 def _parts(

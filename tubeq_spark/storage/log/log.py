@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -120,7 +121,7 @@ class Log(LogReader):
         except TubeqError:
             self._discard(added)
             raise
-        return written
+        return [(file, rows) for file, rows in written if not file.is_feed]
 
     def _commit(
         self,
@@ -155,9 +156,7 @@ class Log(LogReader):
     def _write(
         self, snapshot: Snapshot, change: Change, now_ms: int
     ) -> Sequence[tuple[DataFile, pa.Table]]:
-        """Write the data files of a change."""
-        if change.rows is None or not change.rows.num_rows:
-            return []
+        """Write the data files of a change, and those of its feed."""
         begun: list[DataFile] = []
 
         def put(part: tuple[DataFile, pa.Table, bytes]) -> tuple[DataFile, pa.Table]:
@@ -169,9 +168,13 @@ class Log(LogReader):
         # Pieces save a rewrite of many rows, and cost a request each.
         order = () if self._looks.is_far else change.order
         shape = change.shape or snapshot.shape
-        parts = data_files.encoded(shape, change.rows, now_ms, change.gone, order)
+        parts: list[Iterator[tuple[DataFile, pa.Table, bytes]]] = []
+        if change.rows is not None and change.rows.num_rows:
+            parts.append(data_files.encoded(shape, change.rows, now_ms, change.gone, order))
+        if change.feed is not None:
+            parts.append(data_files.encoded_feed(shape, change.feed, now_ms))
         try:
-            return self.store.together(put, parts)
+            return self.store.together(put, chain.from_iterable(parts)) if parts else []
         except BaseException:
             # These files may be what fills the disk.
             self._discard(begun)

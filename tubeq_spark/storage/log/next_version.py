@@ -201,6 +201,7 @@ class Change:
         order: The order in which the rows that stay in their partitions are read next; empty if there is none.
         shape: The new columns and properties of the table; `None` if they stay.
         operation: Its name in the history; `None` is that of a write or a removal.
+        feed: The changed rows for the change feed; `None` if the added and the removed files tell all changes.
     """
 
     note: Note
@@ -213,6 +214,7 @@ class Change:
     order: Sequence[str] = ()
     shape: Shape | None = None
     operation: str | None = None
+    feed: pa.Table | None = None
 
     def transactions(self, now_ms: int) -> dict[str, tuple[int, int | None]]:
         """The transaction versions of application ids, with their times for Spark's expiry."""
@@ -233,7 +235,7 @@ class Change:
             before: The version on which it is committed.
             now_ms: The moment, in milliseconds since 1970.
         """
-        count = sum(file.rows or 0 for file in added)
+        count = sum(file.rows or 0 for file in added if not file.is_feed)
         info: dict[str, Any] = {
             "timestamp": now_ms,
             "operation": self.operation or ("WRITE" if added else "DELETE"),
@@ -267,4 +269,5 @@ class Change:
         """What its readers find in the log. Arguments as for `actions`."""
         removes = [file.removed(now_ms)["remove"] for file in self.gone]
         metadata = None if self.shape is None else self.shape.metadata
-        return Actions(list(added), removes, self.transactions(now_ms), metadata)
+        adds = [file for file in added if not file.is_feed]
+        return Actions(adds, removes, self.transactions(now_ms), metadata)

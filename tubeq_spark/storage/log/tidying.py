@@ -22,7 +22,7 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.locks.lock_file import without_readers
 from tubeq_spark.storage.log import checkpoints, versions
-from tubeq_spark.storage.log.actions import UnknownLogError, hours_of
+from tubeq_spark.storage.log.actions import FEED, UnknownLogError, hours_of
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.log.log_files import KEPT_HOURS, LOG, LogFiles
 from tubeq_spark.storage.log.names import LEFT_SECONDS, log_file, version_of
@@ -54,7 +54,7 @@ _REMOVES = 1_000
 #: The last bytes of a Parquet file, plain or encrypted.
 _ENDS = (b"PAR1", b"PARE")
 #: Names that begin like these are no data files, except the files of a change feed.
-_HIDDEN, _FEED = ("_", "."), "_change_data/"
+_HIDDEN = ("_", ".")
 
 
 def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> list[str]:
@@ -79,7 +79,7 @@ def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> li
         for entry in listed
         if entry.at < before
         and entry.name not in needed
-        and (entry.name.startswith(_FEED) or not entry.name.startswith(_HIDDEN))
+        and (entry.name.startswith(FEED) or not entry.name.startswith(_HIDDEN))
     ]
 
 

@@ -76,8 +76,6 @@ _ROW_BYTES, _PER_FILE_BYTE = 500, 4
 class NativeEngine(Engine):
     """Reads and writes tables in this process. Thread-safe."""
 
-    #: Its commits remove and add rows: a change feed would show a changed row as removed and inserted.
-    keeps_feeds = False
     counts_ended = True
 
     def __init__(self, storage: StorageOptions | Handles | None = None) -> None:

@@ -101,9 +101,6 @@ class _MemoryHandles(Handles):
 class MemoryEngine(NativeEngine):
     """Runs queries and statements on tables in memory. Thread-safe."""
 
-    #: Tables in memory have no change feed, so this engine may write to any tube.
-    keeps_feeds = True
-
     def __init__(self, location: MemoryLocation, clock: Clock) -> None:
         """Work on the tables of a location; the clock is for the times of commits."""
         super().__init__(_MemoryHandles(location, clock))

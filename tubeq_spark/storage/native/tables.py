@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.note import Commit, Note, is_of, read_commit
+from tubeq_spark.storage.note import Commit, Note, is_of, new_operation_id, read_commit
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.store.local_store import LocalStore
@@ -305,6 +304,6 @@ def _change(
         """The same change behind commits of others that leave the table itself as it is."""
         return change if later.shape is before else None
 
-    note = Note(step, operation_id=random.getrandbits(62) + 1)
+    note = Note(step, operation_id=new_operation_id())
     change = Change(note, rows, on=on, shape=shape, operation=operation)
     return change

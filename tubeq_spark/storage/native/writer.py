@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import array, empty, held, whole
-from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome
+from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome, of_kind
 from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.arrow.statement import changed, inserted_alone
 from tubeq_spark.storage.ended import total
@@ -24,6 +24,7 @@ from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import columns_of, implied
 from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -88,7 +89,11 @@ class Writer:
                 affected, written = _with_written(statement, decision.affected, snapshot)
                 gone = target.files_in(decision.changed or ())
                 change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
-                self.commit(table, base, change)
+                feed = decision.feed
+                if feed is not None and written:
+                    added = self._files.rows(Listed(table, written, snapshot.shape.schema))
+                    feed = pa.concat_tables([feed, of_kind(added, "insert")])
+                self.commit(table, base, replace(change, feed=feed))
                 return affected
             return decision.affected
 
@@ -182,7 +187,10 @@ class _Target:
         if affected.total == affected.inserted:
             # No stored row changes: the new rows are added beside them.
             return Decision(affected, outcome.inserted())
-        return outcome.decision(affected)
+        decision = outcome.decision(affected)
+        if self._shape.properties.get(CHANGE_FEED) == "true":
+            return replace(decision, feed=outcome.feed(rows))
+        return decision
 
     def files_in(self, partitions: Collection[Partition]) -> list[DataFile]:
         """The files in some partitions whose rows were read."""

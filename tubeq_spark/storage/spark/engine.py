@@ -80,7 +80,6 @@ class _OfThread(threading.local):
 class SparkEngine:
     """The Spark engine for classic sessions and Spark Connect."""
 
-    keeps_feeds = True
     counts_ended = False
 
     def __init__(self, spark: SparkSession) -> None:

@@ -26,7 +26,6 @@ from tubeq_spark.storage.location import (
     on_databricks,
     refuse_mounts,
 )
-from tubeq_spark.storage.locks.table_lock import table_lock_of
 from tubeq_spark.storage.opened_location import (
     SPARK,
     OpenedLocation,
@@ -44,7 +43,7 @@ from tubeq_spark.storage.spark.spark_settings import (
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -112,8 +111,8 @@ def _ensure(
             "overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
         )
         raise StoreError(msg)
-    if directory is not None and (directory / TUBES).is_dir():
-        there = OpenedLocation(location, f"file:{directory}", directory / LOCKS, durability)
+    there = OpenedLocation.without_spark(location, durability) if directory is not None else None
+    if there is not None and directory is not None and (directory / TUBES).is_dir():
         recover_system_tables(there)
     try:
         found = engine.sql_rows(detail)
@@ -124,7 +123,12 @@ def _ensure(
             raise no_queue(location.text) from error
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
-        with _creating(engine, location, durability):
+        exclusive = (
+            contextlib.nullcontext()
+            if there is None
+            else there.table_lock(TUBES).changing(engine.committer)
+        )
+        with exclusive:
             for new in new_system_tables(location, config, SPARK, local=directory is not None):
                 tables.create(new)
         found = engine.sql_rows(detail)
@@ -138,19 +142,6 @@ def local_place(spark: SparkSession, place: Location) -> Path | None:
     if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
         return None
     return local_directory(place.text)
-
-
-@contextlib.contextmanager
-def _creating(engine: SparkEngine, location: Location, durability: Durability) -> Iterator[None]:
-    """Exclude other processes that create the same tables, if the storage does not exclude them."""
-    directory = local_place(engine.spark, location)
-    if directory is None:
-        yield
-        return
-    locks = directory / LOCKS
-    table_lock = table_lock_of(location.text, TUBES, locks, durability)
-    with table_lock.changing(engine.committer):
-        yield
 
 
 _warned = threading.Event()
@@ -173,11 +164,6 @@ def warn_of_slow_session(spark: SparkSession) -> None:
 def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
     """Why a location is unsafe for several drivers, with a hint; `None` if it is safe."""
     root = opened.uri
-    if opened.locks is None and local_directory(root) is not None:
-        return (
-            f"{root} is on the disk of a Spark Connect server, so no lock file keeps other servers from overwriting "
-            "its commits: let only this one work on it"
-        )
     # Tables of a catalog have S3 paths, too, but the catalog makes their commits safe. Databricks has a commit service
     # of its own.
     if opened.location.in_catalog or on_databricks():

@@ -132,11 +132,7 @@ def counts(
 
 
 def _counting(table: TubeTable, now_us: int, over: Collection[str]) -> Select:
-    columns = {
-        "tube": literal(table.id),
-        "state": table.state(now_us, over),
-        "n": count(),
-    }
+    columns = {"tube": literal(table.id), "state": table.state(now_us, over), "n": count()}
     return Select(table.name, columns, table.mine(), by=["state"], skips=())
 
 

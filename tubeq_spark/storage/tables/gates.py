@@ -15,31 +15,16 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.ids import hash_of
 from tubeq_spark.storage.arrow.select import matching
-from tubeq_spark.storage.expression import (
-    FAIL,
-    Type,
-    all_of,
-    at,
-    integer,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, Type, at, integer, literal, row
 from tubeq_spark.storage.gate import Gate, GatesSeen
-from tubeq_spark.storage.query import (
-    Select,
-    Union,
-    count,
-    count_if,
-    least,
-    named,
-)
+from tubeq_spark.storage.query import Select, Union, count, count_if, least, named
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
-from tubeq_spark.storage.tables.tube_writer import partitions_of
+from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     import pyarrow as pa
 
@@ -54,14 +39,13 @@ _APART = [Gate(segment) for segment in GATES]
 _TOGETHER = [_APART[0], *(Gate(GATES[0], str(number)) for number in range(1, 256))]
 
 
-class Gates:
+class Gates(SegmentWriter):
     """The gates and the taken-utube rows of one tube."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Use the table of a tube; `fresh` makes unused numbers."""
+    def __init__(self, engine: Engine, table: TubeTable) -> None:
+        """Use the table of a tube."""
+        super().__init__(table)
         self._engine = engine
-        self._table = table
-        self._fresh = fresh
 
     def read(self, *, with_rows: bool) -> GatesSeen:
         """Read the gates, and with `with_rows` the taken-utube rows."""
@@ -98,11 +82,8 @@ class Gates:
     def _ours(self, *, with_rows: bool) -> Select:
         """A query for the gates, and with `with_rows` for the taken-utube rows."""
         segments = (*GATES, *UTUBE_ROWS) if with_rows else GATES
-        columns = {
-            **named("utube", "segment", "task_id", "owner"),
-            "n": literal(0),
-            "lasting": literal(0),
-        }
+        none = {"n": literal(0), "lasting": literal(0)}
+        columns = {**named("utube", "segment", "task_id", "owner"), **none}
         ours = _ROW.segment.is_in(segments) & (_ROW.tube == -self._table.id)
         return Select(self._table.name, columns, ours)
 
@@ -114,26 +95,15 @@ class Gates:
             several: Whether takes of different sub-queues may commit side by side, so that there are several gates.
             apart: Whether commits conflict if they change the same file, so that each gate has a file of its own.
         """
-        operation_id, gates = (
-            self._fresh(),
-            (_APART if apart else _TOGETHER) if several else _APART[:1],
-        )
-        segments = list(dict.fromkeys(gate.segment for gate in gates))
-        return Statement(
-            self._table.name,
-            all_of(
-                _T.segment.is_in([*segments, operation_id]),
-                _T.segment == _S.segment,
-                _T.utube.same_as(_S.utube),
-                _T.tube == -self._table.id,
-            ),
+        gates = (_APART if apart else _TOGETHER) if several else _APART[:1]
+        is_same = _T.segment == _S.segment, _T.utube.same_as(_S.utube)
+        return self._statement(
+            [gate.segment for gate in gates],
+            [*is_same, _T.tube == -self._table.id],
             [Clause({"task_id": FAIL}), Clause(new_row(self._table, now_us), inserts=True)],
-            operation_id,
-            _T.segment,
             Rows({"segment": Type.BIGINT, "utube": Type.STRING}, gates),
-            partitions_of(segments),
-            len(gates),
-            0,
+            size=len(gates),
+            tasks=0,
         )
 
 

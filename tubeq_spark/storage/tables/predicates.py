@@ -44,6 +44,14 @@ _HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is no
 _ROW = row()
 
 
+def one_of(column: Column, values: Collection[int] | Collection[str], kind: Type) -> Expression:
+    """Rows with one of some values of a column, at least one."""
+    if len(values) <= MOST_NAMED:
+        return column.is_in(values)
+    # With a range, file statistics skip files that a join alone would read.
+    return all_of(column >= min(values), column <= max(values), Among(column, values, kind))
+
+
 def of_utubes(utubes: Collection[str | None]) -> Expression:
     """Rows of these sub-queues; NULL may be one of them."""
     if len(utubes) > MOST_NAMED:

@@ -35,7 +35,7 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
-from tubeq_spark.storage.query import Among, Select, count_if, greatest, named
+from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.rows import (
     COLUMNS,
     INSERTED,
@@ -45,19 +45,14 @@ from tubeq_spark.storage.rows import (
     stored_tasks,
 )
 from tubeq_spark.storage.rows_after import rows_at
-from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Statement
+from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import (
-    OWN_SEGMENTS,
-    PUT_GATE,
-    SEGMENT_0,
-    TubeTable,
-)
-from tubeq_spark.storage.tables.tube_writer import partitions_of
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, PUT_GATE, SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
@@ -71,17 +66,14 @@ _PRUNE = "prune"
 _ROW, _T, _S = row(), row("t"), row("s")
 
 
-class PutGate:
+class PutGate(SegmentWriter):
     """The gate of the puts into one tube."""
 
-    def __init__(
-        self, engine: Engine, table: TubeTable, reader: TubeReader, fresh: Callable[[], int]
-    ) -> None:
-        """Use the table of a tube; `fresh` makes unused numbers."""
+    def __init__(self, engine: Engine, table: TubeTable, reader: TubeReader) -> None:
+        """Use the table of a tube."""
+        super().__init__(table)
         self._engine = engine
-        self._table = table
         self._reader = reader
-        self._fresh = fresh
 
     def read(
         self, now_us: int, identity: PutIdentity | None = None, *, counts: bool = False
@@ -97,8 +89,8 @@ class PutGate:
         where = _ROW.segment.is_in([SEGMENT_0, PUT_GATE])
         if counts:
             stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
-            state = predicates.effective_state(now_us, None)
-            columns |= {"stored": count_if(stored), "ended": count_if(stored & state.is_null())}
+            ended = stored & self._table.state(now_us).is_null()
+            columns |= {"stored": count_if(stored), "ended": count_if(ended)}
             where = _ROW.tube.is_in([self._table.id, -self._table.id])
         select = Select(self._table.name, columns, where)
         try:
@@ -202,7 +194,7 @@ class PutGate:
             identity: The identity of the put, which makes a repetition add nothing.
             forget_us: Identities that were last used before this moment are removed.
         """
-        operation_id, tube = self._fresh(), self._table.id
+        tube = self._table.id
         beside = [self._row(seen.number + 1, now_us, None)]
         newer: Expression = FALSE
         forgotten: Expression = FALSE
@@ -216,14 +208,10 @@ class PutGate:
         values["tube"] = case((_S.state == KEPT_KEY, literal(-tube)), other=_S.tube)
         # A tombstone matches the row of the gate, too, but no clause besides the last one.
         as_read = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == seen.number)
-        return Statement(
-            self._table.name,
-            all_of(
-                _T.segment.is_in([SEGMENT_0, PUT_GATE, *segments, operation_id]),
-                _S.tube < 0,
-                _T.tube.is_in([tube, -tube]),
-                any_of(_T.owner.same_as(_S.owner), (_S.owner == _PRUNE) & forgotten),
-            ),
+        is_same = any_of(_T.owner.same_as(_S.owner), (_S.owner == _PRUNE) & forgotten)
+        return self._statement(
+            [SEGMENT_0, PUT_GATE, *segments],
+            [_S.tube < 0, _T.tube.is_in([tube, -tube]), is_same],
             [
                 Clause({"task_id": _S.task_id}, as_read),
                 Clause({"task_id": _S.task_id, "created": values["created"]}, newer),
@@ -231,17 +219,14 @@ class PutGate:
                 Clause({"task_id": FAIL}),
                 Clause(values, ~_S.owner.same_as(_PRUNE), inserts=True),
             ],
-            operation_id,
-            _T.segment,
             Given(
                 rows,
                 list(INSERTED),
                 {"tube": Literal(tube, Type.BIGINT), "owner": null(Type.STRING)},
                 beside,
             ),
-            partitions_of([SEGMENT_0, PUT_GATE, *segments]),
-            size,
-            size,
+            size=size,
+            tasks=size,
         )
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> dict[str, Literal]:
@@ -256,8 +241,4 @@ class PutGate:
 
 def _has(keys: Collection[str]) -> Expression:
     """Rows with one of these keys."""
-    if len(keys) <= MOST_NAMED:
-        return _ROW.unique.is_in(keys)
-    # With a range, file statistics skip files that a join alone would read.
-    near = (_ROW.unique >= min(keys)) & (_ROW.unique <= max(keys))
-    return near & Among(_ROW.unique, keys, Type.STRING)
+    return predicates.one_of(_ROW.unique, keys, Type.STRING)

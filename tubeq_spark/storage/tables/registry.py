@@ -10,15 +10,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import (
-    Lower,
-    Micros,
-    all_of,
-    any_of,
-    at,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import Lower, Micros, all_of, any_of, at, literal, row
 from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
@@ -136,13 +128,9 @@ class Registry(SystemTable):
             The tube; `None` if its name is in use, or a tube has ever had its table. Then nothing was written.
         """
         text = _options_text(new)
-        columns = {
-            "last": greatest(_ROW.id),
-            "taken": count_if(_excludes(_ROW, new)),
-        }
+        columns = {"last": greatest(_ROW.id), "taken": count_if(_excludes(_ROW, new))}
 
         def attempt() -> Plan[TubeRecord | None]:
-            operation_id = self._operation_id()
             found = self._engine.rows(Select(self._table, columns))[0]
             if found["taken"]:
                 return Plan(None, lambda _: None)
@@ -159,9 +147,8 @@ class Registry(SystemTable):
             # The statement inserts nothing if a program has registered the name, the table or the id since the read.
             statement = Statement(
                 self._table,
-                any_of(_excludes(_T, new), _T.id >= number) & (_T.id != operation_id),
+                any_of(_excludes(_T, new), _T.id >= number),
                 [Clause(record, inserts=True)],
-                operation_id,
                 _T.id,
                 ONE_ROW,
             )
@@ -212,16 +199,14 @@ class Registry(SystemTable):
             changed = replace(changed, text=text)
             if changed == current:
                 return Plan(None, lambda _: changed)
-            operation_id = self._operation_id()
             where = all_of(
                 _ROW.id == record.id,
                 _ROW.status == _LIVE,
                 _ROW.options == current.text,
-                _ROW.id != operation_id,
             )
             status = _LIVE if changed.is_live else _DROPPED
             sets = {"options": literal(text), "status": literal(status)}
-            statement = Statement(self._table, where, [Clause(sets)], operation_id, _ROW.id)
+            statement = Statement(self._table, where, [Clause(sets)], _ROW.id)
 
             def finish(affected: Affected) -> TubeRecord:
                 if affected.total != 1:

@@ -81,28 +81,27 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
 
 def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:
     """The columns that a change sets; `None` removes the row."""
+    sets: dict[str, Expression]
     match change:
         case Remove():
             return _removal(table, change.gone, change.event)
         case GiveBack():
-            return _given_back(table, change)
-        case Touch(dest, increment_us):
-            return {
-                "segment": literal(dest),
+            sets = _given_back(table, change)
+        case Touch(_, increment_us):
+            sets = {
                 "next_event": predicates.plus_us(_T.next_event, increment_us, LAST_US),
                 "ttl": predicates.grown(_T.ttl, increment_us),
                 "ttr": predicates.grown(_T.ttr, increment_us),
                 "expires_at": predicates.end_of_life(_T, increment_us),
             } | _noted(table, literal("touch"))
-        case Renew(dest, lease):
-            return {
-                "segment": literal(dest),
-                "next_event": predicates.lease_end(lease, _T.ttr),
-            } | _noted(table, null(Type.STRING))
-        case Move(dest):
-            return {"segment": literal(dest)} | _noted(table, null(Type.STRING))
+        case Renew(_, lease):
+            ends = {"next_event": predicates.lease_end(lease, _T.ttr)}
+            sets = ends | _noted(table, null(Type.STRING))
+        case Move():
+            sets = _noted(table, null(Type.STRING))
         case Become():
-            return _become(change) | _event_of(table, change.event)
+            sets = _become(change) | _event_of(table, change.event)
+    return {"segment": literal(change.dest), **sets}
 
 
 def taking(
@@ -131,8 +130,7 @@ def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
         event = _event_of(table, change.event)
     else:
         state, event = literal(change.state.value), _noted(table, literal(change.event))
-    sets = {"segment": literal(change.dest), "state": state, "next_event": _T.expires_at}
-    sets |= _nobodys() | _failed(change.error)
+    sets = {"state": state, "next_event": _T.expires_at, **_nobodys(), **_failed(change.error)}
     if change.attempts is not None:
         sets["attempts"] = integer(change.attempts)
     elif change.untaken:
@@ -157,7 +155,6 @@ def _delayed(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
         amount, due = change.delay_us, at(plus(change.now_us, change.delay_us))
     grown, end = predicates.grown(_T.ttl, amount), predicates.end_of_life(_T, amount)
     return {
-        "segment": literal(change.dest),
         **_nobodys(),
         "state": case((worn, _BURIED), other=_DELAYED),
         "next_event": case((worn, _T.expires_at), other=due),
@@ -169,7 +166,6 @@ def _delayed(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
 def _become(change: Become) -> dict[str, Expression]:
     after = change.after
     sets: dict[str, Expression] = {
-        "segment": literal(change.dest),
         **_nobodys(),
         "state": literal(after.state.value),
         "pri": integer(after.pri),

@@ -35,10 +35,7 @@ _TUBE_COLUMNS = {
         "BIGINT",
         "unit of conflict; < 0: rows that were moved here, each number used once",
     ),
-    "tube": (
-        "BIGINT",
-        "id of the tube in the registry; negated in rows that are no tasks",
-    ),
+    "tube": ("BIGINT", "id of the tube in the registry; negated in rows that are no tasks"),
     "task_id": ("BIGINT", "unique for ever, in the order of put"),
     "state": (
         "STRING",

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.membership import Member, SessionView, Survey
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
-from tubeq_spark.storage.expression import (
-    FAIL,
-    Micros,
-    Type,
-    all_of,
-    any_of,
-    integer,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, Micros, Type, all_of, any_of, integer, row
 from tubeq_spark.storage.query import Select, greatest
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables.system_table import KeyedTable
@@ -91,17 +84,9 @@ class Sessions(KeyedTable):
 
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, with the moments by their own clocks."""
-        rows = self._engine.rows(
-            Select(
-                self._table,
-                {"session": _ROW.session, "last": Micros(greatest(_ROW.at))},
-                _IS_MEMBER,
-                by=["session"],
-                order=["last"],
-                descending=True,
-                limit=limit,
-            )
-        )
+        columns = {"session": _ROW.session, "last": Micros(greatest(_ROW.at))}
+        by_session = Select(self._table, columns, _IS_MEMBER, ["session"])
+        rows = self._engine.rows(replace(by_session, order=["last"], descending=True, limit=limit))
         return {each["session"]: each["last"] for each in rows}
 
     def version(self) -> int | None:
@@ -224,7 +209,7 @@ class Sessions(KeyedTable):
             "seen": Type.BIGINT,
             "calls": Type.COUNTS,
         }
-        operation_id, is_total, written = self._operation_id(), _S.kind == _TOTAL, _S.below - 1
+        is_total, written = _S.kind == _TOTAL, _S.below - 1
         total: dict[str, Expression] = {
             "bucket": _S.bucket,
             "kind": _S.kind,
@@ -238,7 +223,6 @@ class Sessions(KeyedTable):
                 _T.bucket == _S.bucket,
                 _T.kind == _S.kind,
                 _T.key == _S.key,
-                _T.seq != operation_id,
             ),
             [
                 Clause({"seq": written, "calls": _S.calls}, is_total & (_T.seq == _S.seen)),
@@ -247,7 +231,6 @@ class Sessions(KeyedTable):
                 Clause({"seq": _T.seq}),
                 Clause(total, is_total, inserts=True),
             ],
-            operation_id,
             _T.bucket,
             Rows(columns, rows),
             {"bucket": sorted({bucket for bucket, *_ in rows})},

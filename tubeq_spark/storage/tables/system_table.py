@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
-from tubeq_spark.storage.expression import Literal, Type, all_of, row
+from tubeq_spark.storage.expression import Literal, Type, row
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
 from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Statement
 
@@ -55,10 +55,6 @@ class SystemTable:
         self._table_lock = table_lock
         self._random = random_source
 
-    def _operation_id(self) -> int:
-        """A number for a statement's predicate that no row has."""
-        return -self._random.getrandbits(62) - 1
-
     @staticmethod
     def _one_inserted(affected: Affected) -> bool:
         """Return True if a statement has inserted its row; otherwise raise Stale, because the table has changed."""
@@ -88,18 +84,17 @@ class KeyedTable(SystemTable):
         added = pa.table({name: _array(name, columns[name]) for name in columns})
 
         def attempt() -> Plan[None]:
-            return Plan(Append(self._table, added, self._operation_id()), lambda _: None)
+            return Plan(Append(self._table, added), lambda _: None)
 
         self._loop.run(operation, self._table_lock, attempt)
 
     def _insert(self, values: Mapping[str, Any], unless: Expression) -> Statement:
         """Insert a row, unless another row `t` of its bucket fulfils a condition."""
-        operation_id, bucket = self._operation_id(), values["bucket"]
+        bucket = values["bucket"]
         return Statement(
             self._table,
-            all_of(_T.bucket == Literal(bucket, Type.INT), unless, _T.seq != operation_id),
+            (_T.bucket == Literal(bucket, Type.INT)) & unless,
             [Clause({name: _literal(name, values[name]) for name in values}, inserts=True)],
-            operation_id,
             _T.bucket,
             ONE_ROW,
             {"bucket": [bucket]},

@@ -14,35 +14,23 @@ import pyarrow as pa
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, repeated, rows_table
 from tubeq_spark.storage.ended import Ended
-from tubeq_spark.storage.expression import (
-    FAIL,
-    Type,
-    all_of,
-    any_of,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, Type, any_of, row
 from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Rows, Statement
 from tubeq_spark.storage.tables.gates import new_row, row_segment
 from tubeq_spark.storage.tables.row_clauses import taking
-from tubeq_spark.storage.tables.tube_writer import partitions_of
+from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.gate import Raise
-    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _T, _S = row("t"), row("s")
 #: The columns of source rows that name a task, with its lease segment and its take id; these are NULL if it is acked.
-_OF_TASKS = {
-    "segment": Type.BIGINT,
-    "task_id": Type.BIGINT,
-    "to": Type.BIGINT,
-    "claim": Type.BIGINT,
-}
+_OF_TASKS = dict.fromkeys(("segment", "task_id", "to", "claim"), Type.BIGINT)
 #: The further columns if there are gates. `number` is the new number of a gate, `text` that of a taken-utube row.
 _OF_GATES = {
     "tube": Type.BIGINT,
@@ -52,13 +40,8 @@ _OF_GATES = {
 }
 
 
-class TakeWriter:
+class TakeWriter(SegmentWriter):
     """Builds the statements of takes in one tube."""
-
-    def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Write to `table`; `fresh` makes unused numbers."""
-        self._table = table
-        self._fresh = fresh
 
     def take(
         self,
@@ -98,13 +81,13 @@ class TakeWriter:
         if acked:
             clauses.insert(0, Clause(None, _S.to.is_null()))
         count = chosen.num_rows + len(acked)
-        statement = self._statement(
-            source,
+        statement = self._raising(
+            [*segments, *beside, *to.unique().to_pylist()],
             [self._near(chosen, beside)],
             clauses,
+            source,
             raised,
             lease.at_us,
-            [*segments, *beside, *to.unique().to_pylist()],
             count,
             guards=guards,
         )
@@ -121,21 +104,21 @@ class TakeWriter:
         source = Rows(kinds, [tuple(map(row.get, kinds)) for row in own])
         removed = [Clause(None, _S.to.is_null())]
         segments = list(dict.fromkeys(row["segment"] for row in own))
-        return self._statement(source, [], removed, change, now_us, segments, 0)
+        return self._raising(segments, [], removed, source, change, now_us, 0)
 
-    def _statement(
+    def _raising(
         self,
-        source: Rows | Given,
+        segments: Collection[int],
         near: Sequence[Expression],
         clauses: Sequence[Clause],
+        source: Rows | Given,
         raised: Raise,
         now_us: int,
-        segments: Collection[int],
         tasks: int,
         *,
         guards: bool = True,
     ) -> Statement:
-        operation_id = self._fresh()
+        """A statement over some segments that also raises gates."""
         is_same: list[Expression] = [_T.segment == _S.segment, _T.task_id == _S.task_id]
         own: list[Clause] = []
         new: list[Clause] = []
@@ -150,16 +133,13 @@ class TakeWriter:
             is_same.append(self._table.mine(_T))
         if guards:
             new.append(Clause({"segment": FAIL}, inserts=True))
-        return Statement(
-            self._table.name,
-            all_of(_T.segment.is_in([*segments, operation_id]), *is_same, *near),
+        return self._statement(
+            segments,
+            [*is_same, *near],
             [*own, *clauses, *new],
-            operation_id,
-            _T.segment,
             source,
-            partitions_of(segments),
-            tasks + len(raised.numbers) + len(raised.texts),
-            tasks,
+            size=tasks + len(raised.numbers) + len(raised.texts),
+            tasks=tasks,
             order=self._table.order,
         )
 

@@ -325,11 +325,8 @@ class TubeReader:
 
         All of them together have at most `most` rows.
         """
-        values = {
-            "n": count(),
-            "first": least(_ROW.task_id),
-            "taken": count_if(_ROW.state == _TAKEN),
-        }
+        taken = count_if(_ROW.state == _TAKEN)
+        values = {"n": count(), "first": least(_ROW.task_id), "taken": taken}
         having = (_ROW.n <= rows) & (_ROW.taken == 0)
         parts: Parts = {"having": having, "order": ["first"], "limit": rows, "skips": ()}
         found = self._by(_SEGMENT, values, self._table.mine(), **parts)

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.expression import (
-    TRUE,
-    Seconds,
-    Type,
-    all_of,
-    integer,
-    null,
-    row,
-    small,
-)
-from tubeq_spark.storage.query import (
-    Among,
-    Select,
-    Struct,
-    named,
-)
+from tubeq_spark.storage.expression import TRUE, Seconds, Type, all_of, integer, null, row, small
+from tubeq_spark.storage.query import Select, Struct, named
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
@@ -168,11 +154,7 @@ class TubeTable:
 
     def has_id(self, ids: Collection[int]) -> Expression:
         """Tasks with some ids, at least one."""
-        if len(ids) <= MOST_NAMED:
-            return _ROW.task_id.is_in(ids)
-        # With a range, file statistics skip files that a join alone would read.
-        near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
-        return near & Among(_ROW.task_id, ids, Type.BIGINT)
+        return predicates.one_of(_ROW.task_id, ids, Type.BIGINT)
 
     def select(
         self,

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.changes import (
-    Become,
-    Every,
-    Remove,
-    errors_of,
-    segments_of,
-)
+from tubeq_spark.model.changes import Become, Every, Remove, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
@@ -47,15 +41,12 @@ from tubeq_spark.storage.statement import (
     Statement,
 )
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import (
-    EVERY,
-    clause_of,
-)
+from tubeq_spark.storage.tables.row_clauses import EVERY, clause_of
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.storage.expression import Expression
@@ -65,19 +56,43 @@ _T, _S = row("t"), row("s")
 _TAKEN = TaskState.TAKEN.value
 
 
-class TubeWriter:
-    """Builds the statements of one tube."""
+class SegmentWriter:
+    """Builds statements over some segments of a tube's table."""
 
-    def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Write to a tube's table.
+    def __init__(self, table: TubeTable) -> None:
+        """Write to a tube's table."""
+        self._table = table
+
+    def _statement(
+        self,
+        segments: Iterable[int],
+        where: Sequence[Expression],
+        clauses: Sequence[Clause],
+        using: Rows | Given,
+        **parts: Any,
+    ) -> Statement:
+        """A MERGE that reads and writes rows of some segments.
 
         Args:
-            table: The tube.
-            fresh: Makes a number that was never used, as the operation id of a statement. No other statement may
-                have it, because a search for a lost answer would find the commit of the other one.
+            segments: The segments.
+            where: Further conditions for their rows.
+            clauses: The changes of these rows.
+            using: The source.
+            parts: As in the statement.
         """
-        self._table = table
-        self._fresh = fresh
+        partitions = partitions_of(segments)
+        return Statement(
+            self._table.name,
+            all_of(_T.segment.is_in(partitions["segment"]), *where),
+            clauses,
+            _T.segment,
+            using,
+            **{"partitions": partitions, **parts},
+        )
+
+
+class TubeWriter(SegmentWriter):
+    """Builds the statements of one tube that take no tasks."""
 
     def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into unused segments."""
@@ -85,17 +100,13 @@ class TubeWriter:
         values |= {"tube": _S.tube, "attempts": integer(0)}
         # The new segments are empty, and in segment 0 only a tombstone has this tube's id. So a match means that the
         # tube was dropped, and then nothing is inserted.
-        operation_id = self._fresh()
-        return Statement(
-            self._table.name,
-            _T.segment.is_in([SEGMENT_0, *segments, operation_id]) & (_T.tube == _S.tube),
+        return self._statement(
+            [SEGMENT_0, *segments],
+            [_T.tube == _S.tube],
             [Clause(values, inserts=True)],
-            operation_id,
-            _T.segment,
             Given(rows, list(INSERTED), {"tube": Literal(self._table.id, Type.BIGINT)}),
-            partitions_of([SEGMENT_0, *segments]),
-            size,
-            size,
+            size=size,
+            tasks=size,
         )
 
     @property
@@ -116,17 +127,15 @@ class TubeWriter:
         once = None
         if identity is not None:
             once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
-        return Append(self._table.name, rows, self._fresh(), once, count, stored=stored)
+        return Append(self._table.name, rows, once, count, stored=stored)
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments with any contents, by metadata only."""
-        operation_id = self._fresh()
         column = row().segment
         return Statement(
             self._table.name,
-            column.is_in([*segments, operation_id]),
+            column.is_in(segments),
             [Clause(None)],
-            operation_id,
             column,
             partitions=partitions_of(segments),
         )
@@ -139,28 +148,22 @@ class TubeWriter:
         until_us: int | None = None,
     ) -> Statement:
         """Remove rows for keys that are free from some segments, and move the others to a fresh one."""
-        operation_id = self._fresh()
-        return Statement(
-            self._table.name,
-            all_of(_T.segment.is_in([*segments, operation_id]), self._table.is_kept_key(_T)),
-            [
-                Clause(None, predicates.is_free_key(now_us, until_us, _T)),
-                Clause({"segment": literal(dest)}),
-            ],
-            operation_id,
-            _T.segment,
+        is_free = predicates.is_free_key(now_us, until_us, _T)
+        return self._statement(
+            segments,
+            [self._table.is_kept_key(_T)],
+            [Clause(None, is_free), Clause({"segment": literal(dest)})],
             ONE_ROW,
-            partitions_of([*segments, dest]),
+            partitions=partitions_of([*segments, dest]),
         )
 
-    def drain(self, now_us: int, *, with_taken: bool = False) -> Statement:
+    def drain(self, now_us: int, gone: int, *, with_taken: bool = False) -> Statement:
         """Remove all rows and insert a tombstone. Without `with_taken` it fails if a task is taken.
 
-        Every later put fails by the tombstone, because it reads segment 0.
+        Every later put fails by the tombstone, because it reads segment 0. Taken rows move to the unused segment `gone`:
+        a change feed would show a removed one as an ack.
         """
         held = predicates.effective_state(now_us, None, _T) == _TAKEN
-        operation_id, gone = self._fresh(), self._fresh()
-        # A change feed would show a deleted taken row as an ack, so such rows become gone rows.
         ended = clause_of(self._table, Every(), Remove(gone)).sets
         tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
         beside = (_T.tube == -self._table.id) & any_of(
@@ -169,7 +172,6 @@ class TubeWriter:
         return Statement(
             self._table.name,
             all_of(
-                _T.segment != operation_id,
                 any_of(self._table.mine(_T), beside),
                 _S.is_tombstone == (_T.segment == SEGMENT_0),
             ),
@@ -179,7 +181,6 @@ class TubeWriter:
                 Clause(None, ~_S.is_tombstone),
                 Clause(tombstone, _S.is_tombstone, inserts=True),
             ],
-            operation_id,
             _T.segment,
             Rows({"is_tombstone": Type.BOOLEAN}, [(True,), (False,)]),
         )
@@ -208,26 +209,17 @@ class TubeWriter:
         """
         errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
         source = _source_of(rows, errors)
-        operation_id = self._fresh()
-        segments = source.segments
         clauses = [clause_of(self._table, which, change) for which, change in changes]
         clauses.append(Clause({"segment": FAIL}, inserts=True))
-        return Statement(
-            self._table.name,
-            all_of(
-                _T.segment.is_in([*segments, operation_id]),
-                _T.segment == _S.segment,
-                source.same_task,
-                self._table.mine(_T),
-            ),
+        return self._statement(
+            source.segments,
+            [_T.segment == _S.segment, source.same_task, self._table.mine(_T)],
             clauses,
-            operation_id,
-            _T.segment,
             source.using,
-            partitions_of(segments, *(change for _, change in changes)),
-            source.size,
-            source.named,
-            self._ended([change for _, change in changes]),
+            partitions=partitions_of(source.segments, *(change for _, change in changes)),
+            size=source.size,
+            tasks=source.named,
+            ended=self._ended([change for _, change in changes]),
         )
 
     def _ended(self, changes: Sequence[Change]) -> Ended | None:

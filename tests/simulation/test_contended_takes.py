@@ -1,0 +1,105 @@
+"""Takes of many tasks beside programs that take single ones all the time: how many decisions they need."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tests.simulation.queue_threads import LOCATION, simulated
+from tests.simulation.scheduler import Actor, Pace, Scheduler, SimThread
+from tests.simulation.sim_store import Faults, SimStore
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.verbs.take import MOST_SHARED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TASKS, SUBQUEUES, RIVALS, MOST_DECISIONS = 2_000, 100, 4, 5
+#: Seconds of the processor for each task of a decision.
+SECONDS = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    """No log: conflicts are meant."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Contended:
+    """A tube on a simulated object store, with programs that take and ack single tasks until a large take is over."""
+
+    def __init__(self, seed: int, type_name: str, *, is_released: bool) -> None:
+        """Play it.
+
+        Args:
+            seed: Decides the order of all requests.
+            type_name: The type of the tube.
+            is_released: Whether the tasks were taken and released before, so that their sub-queues share segments.
+        """
+        self._scheduler = Scheduler(seed, SimStore(random.Random(seed)), Pace())
+        self._type, self._is_released = type_name, is_released
+        self._many = {"per_utube": TASKS} if type_name.startswith("utube") else {}
+        self._actors = [Actor(self._scheduler, name, Faults(), 0.0) for name in "abcdef"]
+        self.steps: list[tuple[str, str]] = []
+        self.count = self.acked = 0
+        with simulated(self._scheduler):
+            self._start(self._begin, self._actors[0])
+            self._scheduler.run()
+        assert self._scheduler.errors == []
+
+    @property
+    def decisions(self) -> int:
+        """The number of decisions of the large take."""
+        return self.steps.count(("read", "take"))
+
+    def _start(self, target: Callable[[Actor], None], actor: Actor) -> None:
+        SimThread(target=target, args=(actor,), name=actor.name, actor=actor).start()
+
+    def _begin(self, actor: Actor) -> None:
+        with Queue(None, LOCATION, engine="native") as queue:
+            tube = queue.create_tube("work", self._type)
+            columns = {"data": pa.array(["1"] * TASKS)}
+            if self._many:
+                columns["utube"] = pa.array([f"u{number % SUBQUEUES}" for number in range(TASKS)])
+            tube.put_arrow(pa.table(columns))
+            if self._is_released:
+                tube.take_arrow(TASKS, **self._many).release()
+        for rival in self._actors[1 : RIVALS + 1]:
+            self._start(self._single, rival)
+        actor.sleep(2.0)
+        self._start(self._large, self._actors[-1])
+
+    def _single(self, _actor: Actor) -> None:
+        with Queue(None, LOCATION, engine="native") as queue:
+            while not self.count:
+                task = queue["work"].take(0)
+                if task is not None:
+                    queue["work"].ack(task.task_id)
+                    self.acked += 1
+
+    def _large(self, actor: Actor) -> None:
+        def observe(step: str, operation: str) -> None:
+            self.steps.append((step, operation))
+            if (step, operation) == ("decided", "take"):
+                actor.sleep(SECONDS * TASKS)
+
+        with Queue(None, LOCATION, engine="native", config=QueueConfig(observer=observe)) as queue:
+            self.count = queue["work"].take_arrow(TASKS, **self._many).count
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("options", ["fifottl", "utubettl", "utubettl, released"])
+def test_take_of_many_beside_single_takes_needs_few_decisions(options: str, seed: int) -> None:
+    type_name, _, released = options.partition(", ")
+
+    contended = Contended(seed, type_name, is_released=bool(released))
+
+    assert contended.acked
+    assert contended.decisions <= MOST_DECISIONS
+    assert contended.count >= MOST_SHARED
