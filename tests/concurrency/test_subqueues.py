@@ -23,7 +23,7 @@ from tests.concurrency.support import (
     two_hosts,
 )
 from tubeq_spark import NotTakenError, PutItem
-from tubeq_spark.storage.tables.gates import row_segment
+from tubeq_spark.storage.gate import row_segment
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark

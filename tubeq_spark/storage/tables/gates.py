@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.ids import hash_of
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import FAIL, Type, at, integer, literal, row
 from tubeq_spark.storage.gate import Gate, GatesSeen
@@ -125,8 +124,3 @@ def new_row(table: TubeTable, now_us: int) -> dict[str, Expression]:
         "created": at(now_us),
         "attempts": integer(0),
     }
-
-
-def row_segment(utube: str | None) -> int:
-    """The segment of the row of a sub-queue."""
-    return UTUBE_ROWS[hash_of(utube) % len(UTUBE_ROWS)]
