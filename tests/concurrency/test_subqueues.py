@@ -23,7 +23,7 @@ from tests.concurrency.support import (
     two_hosts,
 )
 from tubeq_spark import NotTakenError, PutItem
-from tubeq_spark.storage.gate import row_segment
+from tubeq_spark.storage.tables.gates import Gates
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -139,9 +139,9 @@ def test_take_of_many_when_a_rival_came_first_takes_of_one_partition_behind_it(
         mine = hosts.tube.take_many(100)
 
     taken = [task.utube for task in mine]
-    partitions = [row_segment(utube) for utube in utubes[1:]]
+    partitions = [Gates.segment_of(utube) for utube in utubes[1:]]
     last = list(dict.fromkeys(partitions))[-1]
-    assert taken == [utube for utube in utubes[1:] if row_segment(utube) == last]
+    assert taken == [utube for utube in utubes[1:] if Gates.segment_of(utube) == last]
     assert len(hosts.held()) == len(taken) + 1
 
 

@@ -13,7 +13,6 @@ from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.storage.arrow.columns import empty, flat, scalar, taken
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.tables.predicates import of_utubes
-from tubeq_spark.storage.tables.tube_table import UTUBE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -104,8 +103,3 @@ class GatesSeen:
         gates = {self.gate_of(utube) for utube in utubes} | {*self._order[:all_takes]}
         numbers = {gate: self.numbers[gate] for gate in self._order if gate in gates}
         return Raise(numbers, texts)
-
-
-def row_segment(utube: str | None) -> int:
-    """The segment of the row of a sub-queue."""
-    return UTUBE_ROWS[hash_of(utube) % len(UTUBE_ROWS)]

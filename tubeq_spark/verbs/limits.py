@@ -23,7 +23,7 @@ from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scal
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.gate import GatesSeen, Raise, row_segment
+from tubeq_spark.storage.gate import GatesSeen, Raise
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.verbs.expire import end_due
 
@@ -208,7 +208,7 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
     return cut
 
 
-def behind(heads: pa.Table) -> pa.Table:
+def behind(ctx: TubeContext, heads: pa.Table) -> pa.Table:
     """The sub-queues from which a large take takes after a conflict.
 
     They have the priority of the first one, and their rows are in one partition. Of these partitions it is the one whose
@@ -216,7 +216,7 @@ def behind(heads: pa.Table) -> pa.Table:
     """
     key = pc.struct_field(flat(heads.column("first")), [0])
     heads = heads.filter(pc.equal(key, key[0])) if heads.num_rows else heads
-    partitions = [row_segment(utube) for utube in heads.column("utube").to_pylist()]
+    partitions = [ctx.gates.segment_of(utube) for utube in heads.column("utube").to_pylist()]
     last = [*dict.fromkeys(partitions)][-1:]
     return heads.filter(array([partition in last for partition in partitions], pa.bool_()))
 

@@ -243,7 +243,7 @@ class Take:
         else:
             heads = ctx.reader.heads(opened, most)
         if self._is_contended:
-            heads = behind(heads)
+            heads = behind(ctx, heads)
         quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.ids import hash_of
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import FAIL, Type, at, integer, literal, row
 from tubeq_spark.storage.gate import Gate, GatesSeen
@@ -45,6 +46,11 @@ class Gates(SegmentWriter):
         """Use the table of a tube."""
         super().__init__(table)
         self._engine = engine
+
+    @staticmethod
+    def segment_of(utube: str | None) -> int:
+        """The segment of the row of a sub-queue."""
+        return UTUBE_ROWS[hash_of(utube) % len(UTUBE_ROWS)]
 
     def read(self, *, with_rows: bool) -> GatesSeen:
         """Read the gates, and with `with_rows` the taken-utube rows."""

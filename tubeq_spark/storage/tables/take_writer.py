@@ -15,9 +15,8 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, repeated, rows_table
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import FAIL, Type, any_of, row
-from tubeq_spark.storage.gate import row_segment
 from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Rows, Statement
-from tubeq_spark.storage.tables.gates import new_row
+from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import taking
 from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 
@@ -181,7 +180,7 @@ class TakeWriter(SegmentWriter):
             for gate, number in change.numbers.items()
         ]
         texts = [
-            {"segment": row_segment(utube), "task_id": 0, "utube": utube, "text": text}
+            {"segment": Gates.segment_of(utube), "task_id": 0, "utube": utube, "text": text}
             for utube, text in change.texts.items()
         ]
         return [{"tube": -self._table.id, **own} for own in (*gates, *texts)]
