@@ -51,6 +51,7 @@ MAKERS = (
 )
 #: Public methods that make no SQL.
 WITHOUT_SQL = {
+    "Gates.segment_of",
     # By `find`.
     "Registry.current",
     "Registry.version",
