@@ -20,18 +20,17 @@ from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import removed_by
-from tubeq_spark.verbs.settle import GIVE_BACK, Decision, named, settlement, whole
+from tubeq_spark.verbs.settle import GIVE_BACK, Decision, placed, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, SettleRow
+    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.task import Task
 
 log = logging.getLogger(__name__)
@@ -205,11 +204,11 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
     """
 
     def attempt() -> Plan[int]:
-        rows = _under(ctx, take_ids, owner)
-        if not rows:
+        places = ctx.reader.places(ctx.table.is_held(owner, take_ids))
+        if not places.num_rows:
             return Plan(None, lambda _: 0)
         decision = Decision(ctx, ctx.queue.now_us())
-        statement = settlement(ctx, rows, GIVE_BACK.change(decision))
+        statement = settlement(ctx, placed(places), GIVE_BACK.change(decision))
         return Plan(statement, lambda affected: affected.total, decision.now_us)
 
     given_back = ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
@@ -217,32 +216,9 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
     return given_back
 
 
-def _under(ctx: TubeContext, take_ids: Collection[int], owner: str) -> list[SettleRow]:
-    """The tasks with some take ids: whole lease segments, or some rows of them."""
-    held = ctx.table.is_held(owner, take_ids)
-    found = ctx.reader.counts("segment", held)
-    if not found or found == ctx.reader.counts("segment", row().segment.is_in(found)):
-        return whole(sorted(found))
-    return named(ctx.reader.of(held))
-
-
-def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:
-    """Undo a take whose commit is unknown, if it is found now.
-
-    Args:
-        ctx: The tube.
-        lease_segments: The lease segments that the take would have made.
-        owner: The session of the take.
-
-    Returns:
-        Whether the take was found. Commits: that of `give_back`; none if it was not found.
-    """
-    # The take id is the number of the lease segment, unless calls share the segment.
-    numbers = sorted(lease_segments)
-    named_so = row().segment.is_in(numbers) | row().claim.is_in(numbers)
-    take_ids = set(ctx.reader.counts("claim", ctx.table.is_held(owner) & named_so))
-    if not take_ids:
-        return False
-    log.warning("tube %s: what an unknown take has taken is given back", ctx.record.name)
-    give_back(ctx, take_ids, owner)
-    return True
+def give_back_unknown(ctx: TubeContext, take_ids: Collection[int], owner: str) -> bool:
+    """Undo a take whose commit is unknown, if it is found now; whether it was. Commits: that of `give_back`, or none."""
+    is_found = give_back(ctx, take_ids, owner) > 0
+    if is_found:
+        log.warning("tube %s: what an unknown take has taken is given back", ctx.record.name)
+    return is_found
