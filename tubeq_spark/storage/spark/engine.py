@@ -24,7 +24,7 @@ from tubeq_spark.storage.location import SESSIONS, name_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.history import commits_since, newest
+from tubeq_spark.storage.spark.history import changed_rows, commits_since, newest
 from tubeq_spark.storage.spark.jvm import (
     carried,
     committer_of,
@@ -415,7 +415,7 @@ class SparkEngine:
         commit = self._commit_of(statement.table, statement.operation_id)
         if commit is None:
             return None
-        told = _affected(commit["operationMetrics"] or {})
+        told = changed_rows(commit["operationMetrics"] or {})
         if told is None and isinstance(statement, Append):
             # An append is committed as a whole.
             return Affected(inserted=statement.size)
@@ -483,16 +483,3 @@ def _require_every_write(spark: SparkSession) -> None:
 
 def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
     return frame_of(spark, source) if isinstance(source, pa.Table) else source
-
-
-def _affected(metrics: Mapping[str, str]) -> Affected | None:
-    """The rows changed by a commit, from its metrics; `None` if they are missing."""
-    names = (
-        ("numTargetRowsInserted", "numOutputRows"),
-        ("numTargetRowsUpdated", "numUpdatedRows"),
-        ("numTargetRowsDeleted", "numDeletedRows"),
-    )
-    if not any(name in metrics for pair in names for name in pair):
-        return None
-    numbers = (next((int(metrics[n]) for n in pair if n in metrics), 0) for pair in names)
-    return Affected(*numbers)

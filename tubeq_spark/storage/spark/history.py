@@ -10,6 +10,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.outcome import PATTERN
 from tubeq_spark.storage.spark.quoting import limited
+from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,3 +105,16 @@ def newest(engine: Reads, table: str, columns: Sequence[str], limit: int) -> lis
     found = engine.frame(f"DESCRIBE HISTORY {table} {limited(limit)}")
     rows = found.select(*columns, F.unix_micros("timestamp").alias("timestamp"))
     return [row.asDict() for row in engine.collect(rows)]
+
+
+def changed_rows(metrics: Mapping[str, str]) -> Affected | None:
+    """The rows changed by a commit, from its metrics; `None` if they are missing."""
+    names = (
+        ("numTargetRowsInserted", "numOutputRows"),
+        ("numTargetRowsUpdated", "numUpdatedRows"),
+        ("numTargetRowsDeleted", "numDeletedRows"),
+    )
+    if not any(name in metrics for pair in names for name in pair):
+        return None
+    numbers = (next((int(metrics[n]) for n in pair if n in metrics), 0) for pair in names)
+    return Affected(*numbers)

@@ -226,7 +226,9 @@ class SparkTables(Tables):
         """The newest commits to a table, the newest first."""
         told = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
         found = history.newest(self._engine, table, told, limit)
-        return [read_commit(row, None) for row in found]
+        return [
+            read_commit(row, history.changed_rows(row["operationMetrics"] or {})) for row in found
+        ]
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
