@@ -47,7 +47,7 @@ while True:
     print("put", tube.put("theirs").task_id, flush=True)
 """
 
-#: Puts a task to have all classes loaded, and another one when it is told to.
+#: When the tube is there, puts a task to have all classes loaded, and another one when it is told to.
 VICTIM = """
 import sys
 from tubeq_spark import Queue, local_session
@@ -62,6 +62,7 @@ spark = local_session(
         "spark.driver.extraJavaOptions": agent,
     },
 )
+sys.stdin.readline()
 tube = Queue(spark, location)["work"]
 tube.put("first")
 print("ready", flush=True)
@@ -138,6 +139,7 @@ def test_put_when_the_jvm_of_a_killed_process_is_about_to_commit_is_not_overwrit
     with Queue(spark, location) as queue:
         tube = queue.create_tube("work")
         tube.put("mine")
+        victim.go_on()
         port = int(victim.hear(r"at address: (\d+)"))
         victim.hear("(ready)")
         with HeldJvm(port, WAIT) as jvm:
