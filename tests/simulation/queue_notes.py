@@ -31,7 +31,11 @@ def _faults(journal: list[Event]) -> Iterator[str]:
     commits: dict[int, str] = {}
     for event in journal:
         found = _COMMIT.fullmatch(event.name)
-        if found is None or event.content is None:
+        if found is None:
+            continue
+        if event.content is None:
+            # A commit that came late is removed by its own program, and made once more.
+            commits = {number: name for number, name in commits.items() if name != event.name}
             continue
         info = json.loads(event.content.splitlines()[0])["commitInfo"]
         text = info.get("userMetadata") or ""
