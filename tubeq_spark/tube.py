@@ -460,8 +460,8 @@ class Tube:
         of the session's lease. One more, which renews the leases, if the commit took more than a
         quarter of a ttr. If takes stay that slow, their leases are longer by the duration of a
         take, at most five minutes. Conflicts only with takes (and compactions) of tasks in the same
-        segment; never with a put. With `utube` it locks only sub-queues that it names; takes that
-        name sub-queues share commits with each other, not with takes from all.
+        segment; never with a put. Takes of several threads may share a commit. In types with
+        sub-queues it also conflicts with takes whose sub-queues have the same gate, by a hash of their names.
         """
         tasks = self.take_many(1, timeout=timeout, utube=utube)
         return tasks[0] if tasks else None

@@ -129,6 +129,8 @@ def taken_together(tube: Tube, *counts: int) -> list[Taken]:
     """What some calls take that share a commit, as calls of threads do; `None` for one without tasks."""
     ctx = tube._ctx
     requests = [take_request("n", count, 1, ctx.driver) for count in counts]
+    if not requests:
+        return []
     return list(tube._run(lambda ctx: take_group(ctx, requests)))  # type: ignore[arg-type]
 
 
