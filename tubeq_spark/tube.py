@@ -450,6 +450,8 @@ class Tube:
             QueueStateError: The queue was closed while the call waited.
             ConflictError: The take lost conflicts until its retries were used up.
             StoreError: The storage failed, also at the last attempt.
+            CommitUnknownError: The take may be committed. The session searches for its tasks, and
+                releases them.
 
         If another program has written a payload that Python cannot represent, the take buries the
         task, logs the reason, and takes the next one. Verbs that return such a task set its `data`

@@ -326,7 +326,7 @@ class Program:
         except CommitUnknownError:
             pass
         except EngineError as error:
-            change.outcome = self._landed(change, error.outcome)
+            change.outcome = self._find_in_history(change, error.outcome)
         except DamagedFileError:
             raise
         except (TubeqError, OSError):
@@ -336,7 +336,7 @@ class Program:
         self.line.check_change(change)
         self.made = max([self.made, *change.versions])
 
-    def _landed(self, change: Change, outcome: Outcome) -> str:
+    def _find_in_history(self, change: Change, outcome: Outcome) -> str:
         """The outcome of a change for which the engine has no plain answer: the history may know it."""
         if outcome in (Outcome.CONFLICT, Outcome.STALE):
             return "nothing"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tubeq_spark.model.takes import Head, beginning
+from tubeq_spark.model.takes import Head, segments_beside_rivals
 from tubeq_spark.storage.rows import FileInOrder, ToldFile
 from tubeq_spark.storage.tables.counts import UntoldError, heads
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
@@ -21,7 +21,9 @@ def of_rows(*rows: int) -> list[Head]:
 
 def chosen(found: list[Head], wanted: int, rivals: int) -> set[tuple[int, ...]]:
     """What many sessions read; () is the first tasks."""
-    return {tuple(beginning(found, wanted, rivals, f"session-{n}")) for n in range(200)}
+    return {
+        tuple(segments_beside_rivals(found, wanted, rivals, f"session-{n}")) for n in range(200)
+    }
 
 
 @pytest.mark.parametrize("rows", [(), (50,), (50, 3), (1, 1, 1)])
@@ -45,13 +47,18 @@ def test_beginning_when_segments_are_small_takes_all_that_the_wanted_tasks_are_i
 
 def test_beginning_when_segments_before_are_emptied_stays_in_its_segment() -> None:
     found = of_rows(50, 50, 50, 50, 50)
-    who = next(w for n in range(99) if list(beginning(found, 1, 3, w := f"s{n}")) == [2])
-    assert list(beginning(found[1:4], 1, 2, who)) == [2]
+    who = next(
+        w for n in range(99) if list(segments_beside_rivals(found, 1, 3, w := f"s{n}")) == [2]
+    )
+    assert list(segments_beside_rivals(found[1:4], 1, 2, who)) == [2]
 
 
 def test_beginning_when_a_session_has_lost_is_another_one_at_some_time() -> None:
     found = of_rows(50, 50, 50, 50)
-    assert len({tuple(beginning(found, 1, 3, f"session/{lost}")) for lost in range(50)}) == 4
+    assert (
+        len({tuple(segments_beside_rivals(found, 1, 3, f"session/{lost}")) for lost in range(50)})
+        == 4
+    )
 
 
 def file(segment: int, *least: int, rows: int = 5, **values: Any) -> FileInOrder:

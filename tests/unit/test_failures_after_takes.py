@@ -132,10 +132,10 @@ def test_take_when_another_call_can_take_no_more_keeps_what_it_took(
     tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second call loses what it took.
-    last = after_take.outlast
+    last = after_take.renew_if_slow
     monkeypatch.setattr(
         take,
-        "outlast",
+        "renew_if_slow",
         lambda ctx, taken: [*last(ctx, taken)[:1], *[None for _ in taken[1:]]],
     )
 

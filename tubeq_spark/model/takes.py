@@ -108,7 +108,7 @@ def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[in
     return [*(min(moment, now_us) for moment in moments), *[now_us] * count][-most:]
 
 
-#: A lease is extended by the expected duration of the commit beyond the ttr divided by this.
+#: A lease is extended only by what the expected duration of the commit exceeds this share of the ttr (one to so many).
 UNNOTICED: Final = 8
 #: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
 _MOST = (3, 4)
@@ -184,20 +184,22 @@ class Head:
     rows: int
 
 
-def beginning(heads: Iterable[Head], wanted: int, rivals: int, who: str) -> Sequence[int]:
+def segments_beside_rivals(
+    heads: Iterable[Head], wanted: int, rivals: int, who: str
+) -> Sequence[int]:
     """The segments that a take reads instead of the first ones, if other programs take without a lock between them.
 
     A take from a segment rewrites the rest of it. So of several takes of the first tasks only one succeeds, and the
     others have read and written for nothing. If each takes from segments of its own, all succeed.
 
-    The first segments are divided into places, one for each rival and one for the take itself. A place is
-    one segment, or as many segments as have the wanted tasks. Hashes choose among the places. A segment keeps its
-    hash, so a take stays in a segment until it is empty, also if earlier segments change.
+    The first segments are divided into groups, one for each commit of a rival and one for the take itself. A group is
+    one segment, or as many as have the wanted tasks. A session prefers the group with the highest hash, which does not
+    change if earlier segments do. If that is the first group, the take begins with the first task.
 
     Args:
         heads: The first segments in the order of their tasks.
         wanted: The number of tasks that the take wants, >= 1.
-        rivals: The number of other programs that take at the same time.
+        rivals: The number of recent commits of other programs.
         who: A text that is different for each session.
 
     Returns:

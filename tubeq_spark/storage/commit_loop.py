@@ -1,8 +1,8 @@
 """The commit loop: read, decide, write, and find out whether the commit succeeded.
 
 An attempt has three outcomes. *Committed*: the loop returns the result of the decision.
-*Conflicted* (or one of our own guards has failed): the loop starts the whole attempt again on fresh
-state. *Unknown*: the loop first searches the table's history for the statement's operation id.
+*Conflicted*, also by a clause of our statement that found a row changed: the loop starts the whole attempt
+again on fresh state. *Unknown*: the loop first searches the table's history for the statement's operation id.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class CommitLoop:
                 raise Stale from error
             # If the outcome stays unknown, this error is the cause of the raised one.
             log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
-            found = self._landed(note, statement, error)
+            found = self._find_in_history(note, statement, error)
             if found is not None:
                 return found
             if outcome is Outcome.LOST:
@@ -304,7 +304,7 @@ class CommitLoop:
             raise StoreError(msg) from error
         if affected is None:
             # Only the history has the number of changed rows.
-            return self._landed(note, statement, None) or Affected()
+            return self._find_in_history(note, statement, None) or Affected()
         return affected
 
     @staticmethod
@@ -318,7 +318,7 @@ class CommitLoop:
             msg = f"{note.operation}: committed, but a power cut may undo it: {why}"
             raise CommitUnknownError(msg, note.operation_id) from error
 
-    def _landed(
+    def _find_in_history(
         self, note: Note, statement: Statement | Append, error: Exception | None
     ) -> Affected | None:
         """The rows changed by a statement that may be committed; `None` if the history does not have it."""

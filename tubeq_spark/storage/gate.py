@@ -23,7 +23,7 @@ _NO_ROWS = empty(
 
 
 class Gate(NamedTuple):
-    """A gate: its segment, and its name among the gates of this segment; `None` if the segment has no other one."""
+    """A gate: its segment, and its name among the gates of this segment; `None` if its segment has only this gate."""
 
     segment: int
     name: str | None = None

@@ -1,8 +1,8 @@
 """After the commit of a take: its leases must last, and its tasks are handed out, or given back.
 
 A lease begins at the take's decision, and the commit takes time. So after the commit a take reads
-the clock. If less than most of a ttr is left, it renews its leases by one more guarded commit
-(`outlast`), before the tasks are returned. If it is interrupted before that, the tasks belong to
+the clock. If less than three quarters of a ttr are left, it renews its leases by one more guarded commit
+(`renew_if_slow`), before the tasks are returned. If it is interrupted before that, the tasks belong to
 the session until their leases end. If another commit has written that some of the leases ended, and may
 have taken the tasks, the call gives its other tasks back, and takes again. The session's own lease must last, too: if
 the session is dead, the take gives all of its tasks back.
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from tubeq_spark.task import Task
 
 log = logging.getLogger(__name__)
-#: A failed undo of a take that no caller got is tried so often in all; then the session's heart repeats it.
+#: If a take that no caller got cannot be undone, it is tried so often; then a thread of the session repeats it.
 _UNDOES = 3
 
 
-def outlast(ctx: TubeContext, calls: Sequence[Taken | None]) -> list[Taken | None]:
+def renew_if_slow(ctx: TubeContext, calls: Sequence[Taken | None]) -> list[Taken | None]:
     """Make sure that new leases have enough time left. Usually no commit, one if the take was slow.
 
     Returns:

@@ -1,8 +1,8 @@
 """exchange: ack tasks and take the next ones, in one commit.
 
-Acks and takes of threads wait in one group while a commit runs, and share the next one in the same way (`together`). So
-it is in tubes without sub-queues and without a change feed, if statements run in this process; elsewhere, and for
-batches, calls of one kind share a commit. The acks come first. If one of the calls is refused, nothing was done, and
+Acks and takes of threads wait in one group while a commit runs (`together`). One commit then holds acks and takes if
+commits are native, and the tube has neither sub-queues nor a change feed. Otherwise acks, takes and takes of batches
+commit separately. The acks come first. If one of the calls is refused, nothing was done, and
 acks and takes are decided separately, so that only this call fails. If the commit is unknown, it is unknown to all calls.
 """
 

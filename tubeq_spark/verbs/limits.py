@@ -71,7 +71,7 @@ class Limits:
 
     @property
     def have_ended(self) -> bool:
-        """Whether taken tasks have ended leases. A touch may extend these until their ends are written."""
+        """Whether leases of taken tasks have ended. Until that is written, a touch may still extend them."""
         return bool(matching(self.seen.taken, row().n > row().lasting).num_rows)
 
     @cached_property
@@ -115,7 +115,7 @@ class Limits:
         options, ready = self.options, heads.column("n").to_pylist()
         rooms = dict(zip(heads.column("utube").to_pylist(), ready, strict=True))
         if options.parallel > 1:
-            # With one, a take that holds the sub-queue has any number of its tasks.
+            # With `parallel=1` one take may get several tasks of a sub-queue; only `per_utube` bounds it.
             counts = self.seen.counts()
             rooms = {
                 of: min(room, options.parallel - counts.get(of, 0)) for of, room in rooms.items()
@@ -176,7 +176,7 @@ def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits |
         end_due(ctx, now_us)
         return None
     if remembers(limits.options):
-        # A sweep may have removed moments that were over while the table was read, so leases begin after that.
+        # A sweep may have removed old moments during the read, so the clock is read again.
         return replace(limits, now_us=ctx.queue.now_us())
     return limits
 
@@ -211,7 +211,7 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
 def behind(ctx: TubeContext, heads: pa.Table) -> pa.Table:
     """The sub-queues from which a large take takes after a conflict.
 
-    They have the priority of the first one, and their rows are in one partition. Of these partitions it is the one whose
+    They have the priority of the first one, and their taken-utube rows are in one partition. Of these partitions it is the one whose
     first sub-queue comes last, because the rivals of the take begin with the first sub-queues.
     """
     key = pc.struct_field(flat(heads.column("first")), [0])

@@ -4,7 +4,8 @@ A take happens in the order of this file. `take_group` takes for the calls that 
 the session's lease, reads the limits of the tube (`limits`), chooses the first tasks that these allow, and divides them
 among the calls. One statement names the chosen tasks, and moves all of them or none: if another commit has changed one,
 the take is decided again. If the commit was slow, the leases are renewed, and a call that has lost tasks takes again
-(`after_take`). Ended leases and unreadable tasks, which are in the way, are written before by commits of their own.
+(`after_take`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
+buries them, and the choice is made again.
 
 If a take is interrupted before its commit, nothing has changed. After it, the tasks belong to the session until their
 ttr or the session ends.
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.errors import CommitUnknownError, TubeqError
-from tubeq_spark.model.takes import NewLease, beginning
+from tubeq_spark.errors import CommitUnknownError, ConflictError
+from tubeq_spark.model.takes import NewLease, segments_beside_rivals
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -31,7 +32,7 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back, give_back_unknown, outlast
+from tubeq_spark.verbs.after_take import give_back, give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import Limits, behind, limits_now, shared_out, within
@@ -48,13 +49,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: A take of at most so many tasks shares its lease segment with the other takes of its commit. Larger takes do
-#: not, because an ack of some tasks rewrites the rest of their lease segment.
+#: Takes of at most so many tasks share one lease segment in each commit. A larger take gets its own, because an ack
+#: of some tasks rewrites the rest of their lease segment.
 MOST_SHARED = 16
-#: What is in the way of a take is written in at most so many commits; then it counts as a conflict.
-_DECISIONS = 3
-#: A call that has lost tasks that it took takes again at once; it takes so often in all.
-_ROUNDS = 3
+#: After so many commits that release or bury tasks, an attempt counts as a conflict.
+_MOST_CLEANUPS = 3
+#: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
+_MOST_TAKES = 3
 
 
 def take_group(
@@ -74,11 +75,11 @@ def take_group(
     """
     results: list[Taken | None] = [None] * len(requests)
     asking = list(range(len(requests)))
-    for _ in range(_ROUNDS):
+    for _ in range(_MOST_TAKES):
         try:
             if taken is None:
                 taken = Take(ctx, [requests[n] for n in asking]).run()
-            lasting = outlast(ctx, taken)
+            lasting = renew_if_slow(ctx, taken)
         except Exception:
             if not any(results):
                 raise
@@ -129,7 +130,7 @@ class Take:
         self._columns = columns if self._as_batches else COLUMNS
         #: The rows of the newest choice; none for batches.
         self._rows: list[StoredTask] = []
-        #: Whether all calls want more tasks than a single take, which is then faster.
+        #: Whether every call asks for more than `MOST_SHARED` tasks.
         self._is_large = all(request.count > MOST_SHARED for request in requests)
         self._attempts = 0
         self._owner = ""
@@ -144,9 +145,8 @@ class Take:
     def commit(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
         """Commit the decision of `attempt`.
 
-        If the commit is unknown, the session's heart searches for its tasks and releases
-        them, because no caller has them. The same holds after an exception that ends the thread, such as one of an
-        observer.
+        Nobody gets the tasks of an unknown commit. So a thread of the session searches for them, and releases them. It
+        does the same if a callback or an observer ends the thread.
         """
         ctx = self._ctx
         try:
@@ -161,7 +161,7 @@ class Take:
             self._ctx.queue.unknown_takes.add(search)
 
     def plan(self, acked: Sequence[StoredTask] = ()) -> Plan[list[Taken | None]] | None:
-        """Decide one attempt; `None` if no task may be taken. Usually no commit, at most three.
+        """Decide one attempt; `None` if no task may be taken. Usually no commit, at most three that release or bury.
 
         Args:
             acked: Tasks that the same commit acks.
@@ -171,10 +171,10 @@ class Take:
         """
         ctx = self._ctx
         if self.take_ids:
-            # Other takes got the tasks that the previous attempt had chosen.
+            # The previous attempt was not committed, or was undone.
             ctx.lost_takes += 1
         self._attempts += 1
-        for _ in range(_DECISIONS):
+        for _ in range(_MOST_CLEANUPS):
             # The session may have ended, and its tasks with it. Then this begins a new one.
             self._owner = ctx.queue.taker()
             limits = limits_now(ctx, acked)
@@ -199,7 +199,7 @@ class Take:
         if not wanted:
             return None
         if self._is_contended:
-            # It rests on more tasks than its rivals. So it asks for a quarter of what it asked for before.
+            # A large take conflicts more easily, so each further attempt asks for a quarter of the last number.
             wanted >>= 2 * (self._attempts - 1)
             requests = within(requests, max(MOST_SHARED, wanted))
         choose = self._of_subqueues if self._ctx.driver.subqueues else self._in_order
@@ -233,7 +233,7 @@ class Take:
                 return None
         ready = ctx.table.is_ready(limits.now_us)
         opened = ready & ctx.table.is_of(among, limits.closed)
-        # If calls name sub-queues, those of one may come after the first ones of another.
+        # Calls that name different sub-queues may find none among the first ones of the tube, so all are read.
         needs_all = len(addresses) > 1 or self._is_contended
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
@@ -275,7 +275,7 @@ class Take:
         if found is None:
             return None
         key, heads = found
-        among = beginning(heads, count, rivals, f"{self._owner}/{ctx.lost_takes}")
+        among = segments_beside_rivals(heads, count, rivals, f"{self._owner}/{ctx.lost_takes}")
         if not among:
             return None
         tasks = self._first(row().segment.is_in(among) & ctx.table.is_ready(now_us), count)
@@ -285,7 +285,7 @@ class Take:
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
     def _buries_unreadable(self, choice: Choice) -> bool:
-        """Bury chosen tasks that no caller can get; whether there are some. Batches keep them."""
+        """Bury chosen tasks that Python cannot read; whether there are some. A batch may contain them."""
         if self._as_batches:
             return False
         ctx = self._ctx
@@ -315,9 +315,9 @@ class Take:
         begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
         lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
         raised, count = limits.raised(utubes), tasks.num_rows
-        # On Spark a guard of many rows takes a sixth of the time. Such a take compares the number of moved rows instead.
-        is_large = ctx.queue.engine.committer() is not None and count > MOST_NAMED
-        guards = not is_large or bool(acked or raised.numbers)
+        # On Spark the guard of the rows is a sixth of a large MERGE. Such a take compares the number of moved rows instead.
+        counts_rows = ctx.queue.engine.committer() is not None and count > MOST_NAMED
+        guards = not counts_rows or bool(acked or raised.numbers)
         statement = ctx.take_writer.take(tasks, to, claim, lease, raised, acked, guards=guards)
 
         def finish(affected: Affected) -> list[Taken | None]:
@@ -334,7 +334,8 @@ class Take:
         """Give back what the newest attempt has taken."""
         try:
             give_back(self._ctx, self.take_ids, self._owner)
-        except TubeqError:
+        except ConflictError:
+            # After other errors the outcome of the take itself counts as unknown, and `commit` looks for its tasks.
             self._look_for()
             raise
 

@@ -1,7 +1,7 @@
 """The gates of a tube's takes, and the taken-utube rows: rows of its own table beside the tasks.
 
-A gate is a row with a number, which is never removed and only rises. A take that must not pass another one (of
-sub-queues, or with `most_taken`) reads the gates, and the taken tasks at the same time or later. Its statement raises
+A gate is a row with a number, which is never removed and only rises. A take with limits (of
+sub-queues, or `most_taken`) reads the gates, and the taken tasks at the same time or later. Its statement raises
 the numbers of the gates on which it rests, and fails if another take has raised one of them since. Acks, releases and ended leases only
 make room, so they neither read nor raise gates.
 
