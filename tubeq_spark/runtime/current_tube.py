@@ -67,10 +67,14 @@ class CurrentTube:
         ctx = self.ctx
         queue = ctx.queue
 
+        def of_newest() -> T:
+            newest = self.newest()
+            newest.require_there()
+            return verb(newest)
+
         def run() -> T:
             queue.require_running()
-            ctx.require_there()
-            return translated(ctx, lambda: verb(self.newest()))
+            return translated(ctx, of_newest)
 
         # The span is made before the verb ends: after its end an interrupt would lose its result.
         traced = run if name is None else queue.traces.of_verb(ctx.record, name, run)
@@ -141,9 +145,12 @@ class CurrentTube:
             self._version = -1 if version is None else version
 
     def _become(self, record: TubeRecord | None) -> None:
-        """Use a newer record. If the record is gone, verbs fail by themselves."""
+        """Use a newer record. If there is none, or it is that of another tube, this one was dropped."""
         before = self.ctx.record
-        if record is not None and record.id == before.id and record != before:
+        if record is None or record.id != before.id:
+            # An append that began before the drop may have added tasks to the table since: nobody may take them.
+            self.ctx.table_lock.is_dropped = True
+        elif record != before:
             self.ctx = self.ctx.after(record)
 
     def _seconds(self) -> float:
