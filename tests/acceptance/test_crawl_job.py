@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from tests.programs import ROOT, environment
@@ -33,8 +34,6 @@ from tubeq_spark.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from tubeq_spark import Clock
     from tubeq_spark.jobs.crawler.settings import Progress
@@ -184,7 +183,7 @@ def stored(crawler: Crawler) -> Counter[str]:
 
 def tasks(location: str) -> dict[str, int]:
     """The tube's tasks by state."""
-    with opened(None, location) as queue:
+    with Queue(SparkSession.getActiveSession(), location) as queue:
         return dict(queue.statistics(TUBE)["tasks"])
 
 
@@ -259,7 +258,7 @@ def test_crawl_when_others_have_queued_what_is_no_page_buries_it_and_fetches_the
     clock = ManualClock()
     new_crawler(clock=clock).add_seeds([root])
     strange = [{"url": "http://[bad", "depth": 0}, {"n": 1}, {"url": None}, "text"]
-    with opened(None, location, clock) as queue:
+    with Queue(SparkSession.getActiveSession(), location, clock=clock) as queue:
         host = root.removeprefix("http://").removesuffix("/")
         queue[TUBE].put_many([PutItem(data, utube=host) for data in strange])
         by_hand = [{"url": f"{root}?by=hand"}, {"url": f"{root}?by=others", "depth": None}]
@@ -345,7 +344,7 @@ def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
     assert all(commit.get("isBlindAppend", True) for commit in writes)
     for queue in queues:  # So that all counters are written down.
         queue.close()
-    with opened(None, location) as queue:
+    with Queue(SparkSession.getActiveSession(), location) as queue:
         statistics = queue.statistics(TUBE)
     assert statistics["tasks"]["total"] == 0
     assert statistics["calls"]["put"] == len(urls)
