@@ -411,7 +411,7 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
     world.rival.put_many([PutItem("a"), PutItem("b", ttr=TTR / 10), PutItem("c")])
     with monkeypatch.context() as patch:
         patch.setattr(after_take, "_renewed", refuse)
-        patch.setattr(take, "_ROUNDS", 1)
+        patch.setattr(take, "_MOST_TAKES", 1)
         if fails:
             patch.setattr(after_take, "give_back", refuse)
         with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR / 5)):
