@@ -100,7 +100,7 @@ def asked_by(requests: Sequence[TakeRequest]) -> str:
 
 
 def pattern_of(field: str) -> str:
-    """The pattern of a field's value, as its first group, in a text with a note. Spark understands it, too."""
+    """The pattern of a field's value, as its first group, in a text with a note."""
     return rf"tubeq (?:\w+=[\w/,-]* )*?{field}=([\w/,-]*)"
 
 

@@ -8,61 +8,17 @@ from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.note import pattern_of
 from tubeq_spark.storage.spark.quoting import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import DataFrame, Row
 
 #: The number of commits that the first read of a history has. Each further read has ten times as many.
 _FIRST_LOOK = 200
 #: The largest difference between the clocks of hosts and of the storage, in microseconds.
 _SKEW = 15 * 60 * US
-
-
-def read_history(history: DataFrame) -> DataFrame:
-    """The commits of a table's history with their notes.
-
-    Args:
-        history: The result of DESCRIBE HISTORY.
-    """
-    predicate = F.try_element_at("operationParameters", F.lit("predicate"))
-    # Commits of the native engine have a predicate, too, but their note is in the user metadata, as in Spark's appends.
-    noted = F.when(F.col("userMetadata").startswith("tubeq "), F.col("userMetadata"))
-    said = F.coalesce(noted, predicate, F.lit(""))
-
-    def value(field: str) -> Column:
-        return F.nullif(F.regexp_extract(said, pattern_of(field), 1), F.lit(""))
-
-    return history.select(
-        "version",
-        F.col("timestamp").alias("at"),
-        value("operation").alias("operation"),
-        value("session").alias("session"),
-        F.coalesce(value("tasks").cast("bigint"), _changed()).alias("tasks"),
-        value("conflicts").cast("int").alias("conflicts"),
-        F.col("operation").alias("statement"),
-    )
-
-
-def _changed() -> Column:
-    """The number of rows that a statement changed, from its metrics."""
-
-    def metric(name: str) -> Column:
-        return F.try_element_at("operationMetrics", F.lit(name)).cast("bigint")
-
-    kinds = ("Inserted", "Updated", "Deleted")
-    merged = [metric(f"numTargetRows{kind}") for kind in kinds]
-    return F.coalesce(
-        merged[0] + merged[1] + merged[2],
-        metric("numDeletedRows"),
-        metric("numUpdatedRows"),
-        metric("numOutputRows"),
-        # The name that the native engine uses for removals of whole segments.
-        metric("num_deleted_rows"),
-    )
 
 
 def commits_since(
