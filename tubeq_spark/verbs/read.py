@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.note import Commit
     from tubeq_spark.task import Task
 
 T = TypeVar("T")
@@ -127,11 +128,15 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
     return ctx.frames.everything(now_us, ctx.queue.lapsed.owners(now_us))
 
 
+def commits(ctx: TubeContext, limit: int = _HISTORY_MOST) -> list[Commit]:
+    """The newest commits to the tube's table, the newest first; by default all."""
+    return ctx.queue.engine.tables.commits(ctx.table.name, min(limit, _HISTORY_MOST))
+
+
 def history(ctx: TubeContext, limit: int) -> DataFrame:
     """The newest commits to the tube's table, with their notes."""
     spark = ctx.queue.require_spark()
-    commits = ctx.queue.engine.tables.commits(ctx.table.name, min(limit, _HISTORY_MOST))
-    rows = [{"at": each.at_us, **asdict(each)} for each in commits]
+    rows = [{"at": each.at_us, **asdict(each)} for each in commits(ctx, limit)]
     return spark.shown_rows(pa.Table.from_pylist(rows, _HISTORY))
 
 

@@ -396,11 +396,6 @@ class SparkEngine:
                 return commit.affected
         return Affected(inserted=statement.size)
 
-    def history(self, table: str, *aggregates: str) -> list[int | None]:
-        """Aggregates over the columns of a table's history, as far back as it is kept."""
-        history = self.frame(f"DESCRIBE HISTORY {table}")
-        return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
-
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit of a statement of this thread, since the last one was sent; `None` if the history does not have it.
 
