@@ -116,7 +116,7 @@ class Clause:
 class Statement:
     """A change of one table in one commit: the first matching clause applies to each row.
 
-    With a source it is a MERGE; without, an UPDATE or a DELETE of its one clause. In its expressions a row
+    With a source it is a MERGE; without, it removes all rows that match its condition. In its expressions a row
     of the table is `t` and one of the source `s`; without a source the columns may have no alias.
 
     Attributes:
@@ -153,11 +153,6 @@ class Statement:
     def inserts(self) -> bool:
         """Whether it may insert source rows."""
         return any(clause.inserts for clause in self.clauses)
-
-    @property
-    def only_removes(self) -> bool:
-        """Whether it has no source, and removes all rows that match its condition."""
-        return self.using is None and all(clause.sets is None for clause in self.clauses)
 
 
 @dataclass(frozen=True, slots=True)

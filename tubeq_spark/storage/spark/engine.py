@@ -275,7 +275,7 @@ class SparkEngine:
 
         Returns:
             The numbers of changed rows. `None` if Spark does not report them: for an append with `once`, which Delta
-            may have skipped, and for a DELETE of files without statistics.
+            may have skipped, for another one if its event was dropped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(_clock.now())
         with self._counted(), self.hurried(statement.table):
@@ -368,7 +368,7 @@ class SparkEngine:
             columns = [f"{text(value)} AS {name}" for name, value in statement.stored.items()]
             frame = frame.selectExpr(*columns)
         written = None
-        if statement.once is None and statement.size:
+        if statement.once is None and not isinstance(rows, pa.Table):
             written = Observation()
             frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append")
@@ -377,24 +377,12 @@ class SparkEngine:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
         save(writer, statement.table)
-        if written is not None:
-            return self._observed(written, statement, note)
-        return Affected() if statement.once is None else None
-
-    def _observed(self, written: Observation, statement: Append, note: Note) -> Affected:
-        """The number of rows of a committed append.
-
-        Spark reports it by an event. A busy Spark drops events, so this does not wait for ever.
-        """
-        rows: list[int] = []
-        _wait_for(lambda: rows.append(written.get["rows"]), "tubeq-asks-for-rows")
-        if rows:
-            return Affected(inserted=rows[0])
-        with suppress(Exception):
-            commit = self.commit_of(statement.table, note.operation_id)
-            if commit is not None and commit.affected is not None:
-                return commit.affected
-        return Affected(inserted=statement.size)
+        if written is None:
+            return Affected(inserted=statement.size) if statement.once is None else None
+        # Spark reports the number of rows by an event. A busy Spark drops events, so this does not wait for ever.
+        counted: list[int] = []
+        _wait_for(lambda: counted.append(written.get["rows"]), "tubeq-asks-for-rows")
+        return Affected(inserted=counted[0]) if counted else None
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit of a statement of this thread, since the last one was sent; `None` if the history does not have it.
