@@ -165,7 +165,7 @@ class Append:
         once: Delta's application id and version. The append writes nothing if this or a higher version was
             written under the id before.
         size: The approximate number of rows; 0 if no caller needs the number of written rows.
-        stored: The stored expressions by column, over the rows of a DataFrame; `None` stores the rows unchanged.
+        stored: The stored expressions by column, over the rows of a DataFrame. An Arrow table has them already.
         written: Further rows, in files, that it adds.
     """
 
@@ -173,7 +173,7 @@ class Append:
     rows: Source
     once: tuple[str, int] | None = None
     size: int = 0
-    stored: Mapping[str, Expression] | None = None
+    stored: Mapping[str, Expression] = field(default_factory=dict)
     written: WrittenRows | None = None
 
     @property

@@ -36,7 +36,7 @@ from tubeq_spark.storage.spark.jvm import (
 )
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.spark.render import Renderer
+from tubeq_spark.storage.spark.render import Renderer, text_of
 from tubeq_spark.storage.spark.spark_settings import (
     OF_FILES,
     OF_ONE_WRITE,
@@ -282,43 +282,38 @@ class SparkEngine:
             if isinstance(statement, Append):
                 return self._append(statement, note)
             using = statement.using
-            if not isinstance(using, Given):
-                return self._merge(self._session_of(None, statement.size), statement, note)
-            rows = self._rows_to_write(using.rows)
-            if not isinstance(rows, pa.Table):
-                self.prepare(statement.table)
-            spark = self._session_of(rows, statement.size)
-            return self._merge(spark, replace(statement, using=replace(using, rows=rows)), note)
+            if not isinstance(using, Given) or isinstance(using.rows, pa.Table):
+                return self._merge(self._own_for(statement.size), statement, note)
+            rows = self._theirs(using.rows)
+            self.prepare(statement.table)
+            statement = replace(statement, using=replace(using, rows=rows))
+            return self._merge(rows.sparkSession, statement, note)
 
-    def _session_of(self, source: Source | None, size: int) -> SparkSession:
-        """The session for a write: the one of the caller's DataFrame or micro-batch, else one of the queue's own."""
-        if source is not None and not isinstance(source, pa.Table):
-            return source.sparkSession
+    def _own_for(self, size: int) -> SparkSession:
+        """The queue's own session for a write of so many rows."""
         spark = self._own.get(compiling=size >= COMPILE_FROM)
         if not self.has_own:
             with self.reading():
                 _require_every_write(spark)
         return spark
 
-    def _rows_to_write(self, source: Source, *, is_named: bool = False) -> Source:
-        """The rows, without settings of their session that are meant for other writes.
+    def _theirs(self, rows: DataFrame, *, is_named: bool = False) -> DataFrame:
+        """The rows of a caller, without settings of their session that are meant for other writes.
 
         Args:
-            source: The rows.
+            rows: The rows.
             is_named: Whether their write has a transaction id of its own.
 
         Raises:
             StoreError: With such a setting Delta would skip the write. Or Spark cannot be reached.
         """
-        if isinstance(source, pa.Table):
-            return source
         # Before the statement is sent, nothing can have been written.
         with self.reading():
-            if _has_any(source.sparkSession, (*OF_ONE_WRITE, *OF_FILES)):
-                source = with_settings(source, dict.fromkeys(OWN_CLEARED))
+            if _has_any(rows.sparkSession, (*OF_ONE_WRITE, *OF_FILES)):
+                rows = with_settings(rows, dict.fromkeys(OWN_CLEARED))
             if not is_named:
-                _require_every_write(source.sparkSession)
-        return source
+                _require_every_write(rows.sparkSession)
+        return rows
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -360,17 +355,17 @@ class SparkEngine:
                         spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        # A transaction id of the write replaces the one of the session's settings.
-        rows = self._rows_to_write(statement.rows, is_named=statement.once is not None)
-        frame = _as_frame(self._session_of(rows, statement.size), rows)
-        if statement.stored is not None:
-            text = Renderer().expression
-            columns = [f"{text(value)} AS {name}" for name, value in statement.stored.items()]
-            frame = frame.selectExpr(*columns)
         written = None
-        if statement.once is None and not isinstance(rows, pa.Table):
-            written = Observation()
-            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        if isinstance(statement.rows, pa.Table):
+            frame = frame_of(self._own_for(statement.size), statement.rows)
+        else:
+            # A transaction id of the write replaces the one of the session's settings.
+            frame = self._theirs(statement.rows, is_named=statement.once is not None)
+            stored = (f"{text_of(value)} AS {name}" for name, value in statement.stored.items())
+            frame = frame.selectExpr(*stored)
+            if statement.once is None:
+                written = Observation()
+                frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("userMetadata", str(note))
         if statement.once is not None:
