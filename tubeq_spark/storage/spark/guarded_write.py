@@ -66,19 +66,17 @@ class ProcessLock:
         # Another thread may release the lock than the one that has acquired it.
         self._file = LockFile(lock_file)
         self._note = JvmNote(lock_file, wall, here)
-        self._state = threading.Condition()
+        self._state = threading.Lock()
         self._writers = 0
-        #: The JVM in which the present writers commit.
-        self._jvm: Committer | None = None
         #: Whether all statements of these writers are known to have ended.
         self._have_ended = True
 
     @contextmanager
     def holding(self, committer: Callable[[], Committer]) -> Iterator[None]:
-        """Run a statement while other processes and writers of other JVMs are excluded.
+        """Run a statement while other processes are excluded.
 
         Args:
-            committer: Returns the JVM that will commit.
+            committer: Returns the JVM that will commit, which is one for all threads of the process.
 
         Raises:
             StoreError: Another JVM may be committing, and did not end within the wait; or
@@ -97,8 +95,6 @@ class ProcessLock:
 
     def _enter(self, jvm: Committer) -> None:
         with self._state:
-            while self._jvm not in (None, jvm):
-                self._state.wait()
             if not self._writers:
                 # There is no writer that needs this thread's lock `_state` to leave, so waiting here is safe.
                 with using(self._file.path):
@@ -109,7 +105,7 @@ class ProcessLock:
                 except BaseException:
                     self._file.release()
                     raise
-                self._jvm, self._have_ended = jvm, True
+                self._have_ended = True
             self._writers += 1
 
     def _leave(self, *, has_ended: bool) -> None:
@@ -121,9 +117,7 @@ class ProcessLock:
             try:
                 self._note.end(has_ended=self._have_ended)
             finally:
-                self._jvm = None
                 self._file.release()
-                self._state.notify_all()
 
 
 def _is_of_storage(error: Exception) -> bool:
