@@ -239,9 +239,6 @@ class Renderer:
                 return f"greatest({', '.join(map(self.expression, parts))})"
             case nodes.Lower(part):
                 return f"lower({self.expression(part)})"
-            case nodes.Contains(part, text):
-                found = self.literal(nodes.Literal(text, Type.STRING))
-                return f"instr({self.expression(part)}, {found}) > 0"
             case nodes.Like(part, pattern):
                 like = self.literal(nodes.Literal(pattern, Type.STRING))
                 return f"{self._within(part, BINDING[nodes.Combined])} LIKE {like}"
