@@ -11,31 +11,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.errors import StoreError, TubeqError
-from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
-from tubeq_spark.storage.location import SESSIONS, name_of
+from tubeq_spark.storage.location import name_of
 from tubeq_spark.storage.note import is_of, read_commit
-from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.history import commits_since, newest
 from tubeq_spark.storage.spark.jvm import (
     carried,
     committer_of,
     described,
     frame_of,
-    in_pool,
     with_settings,
 )
-from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
+from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM
 from tubeq_spark.storage.spark.quoting import string
+from tubeq_spark.storage.spark.reads import SparkReads, commits_since
 from tubeq_spark.storage.spark.render import Renderer, text_of
 from tubeq_spark.storage.spark.spark_settings import (
     OF_FILES,
@@ -52,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.note import Commit, Note
@@ -61,8 +56,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.
-HEARTBEATS = "tubeq-heartbeats"
 #: Seconds for which this module waits for Spark to answer again, or to report the rows that it has written.
 _PATIENCE = 5.0
 
@@ -77,18 +70,15 @@ class _OfThread(threading.local):
     sent_us = 0
 
 
-class SparkEngine:
+class SparkEngine(SparkReads):
     """The Spark engine for classic sessions and Spark Connect."""
 
     counts_ended = False
 
     def __init__(self, spark: SparkSession) -> None:
         """Work with sessions derived from `spark`, the caller's session, which is not changed."""
-        self.spark = spark
-        self._own = OwnSessions(spark)
+        super().__init__(spark)
         self.tables = SparkTables(self)
-        #: Whether the last read did not reach Spark at all.
-        self.unreachable = False
         self._thread = _OfThread()
         #: The number of running statements.
         self._running = 0
@@ -101,44 +91,6 @@ class SparkEngine:
         is gone, they are not released either, because a client would wait for it; a server removes them itself.
         """
         self._own.close(release=not (self.unreachable or self._running))
-
-    @property
-    def own(self) -> SparkSession:
-        """The session for the queue's own small statements."""
-        return self._own.get()
-
-    @property
-    def has_own(self) -> bool:
-        """Whether `own` is another session than the caller's."""
-        return self._own.are_had
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Run a block that reads tables, and turn errors of Spark into ours.
-
-        An `AnalysisException` is not changed, because it names the missing table or column.
-
-        Raises:
-            StoreError: Spark cannot be reached, or failed to read.
-        """
-        try:
-            yield
-        except TubeqError:
-            # A read within this one has already converted the error.
-            raise
-        except AnalysisException:
-            self.unreachable = False
-            raise
-        except Exception as error:
-            self.unreachable = is_unreachable(error)
-            if self.unreachable:
-                raise out_of_reach(error) from error
-            if is_from_engine(error):
-                msg = f"storage could not be read: {reason_of(error)}"
-                raise StoreError(msg) from error
-            raise
-        else:
-            self.unreachable = False
 
     @staticmethod
     def patience() -> AbstractContextManager[None]:
@@ -159,14 +111,6 @@ class SparkEngine:
         finally:
             self._thread.is_named = False
 
-    def hurried(self, table: str | None) -> AbstractContextManager[None]:
-        """Give the jobs of a block the next free slots if they are on the table of sessions.
-
-        Any thread may run such jobs while it holds a lock that the next heartbeat waits for.
-        """
-        is_urgent = table is not None and name_of(table) == SESSIONS
-        return in_pool(self.spark, HEARTBEATS) if is_urgent else nullcontext()
-
     def answers(self) -> bool:
         """Whether Spark can be reached. If the last read failed, this checks it again.
 
@@ -180,11 +124,6 @@ class SparkEngine:
         with self.reading():
             self.spark.conf.get("spark.sql.session.timeZone")
 
-    def collect(self, frame: DataFrame) -> list[Row]:
-        """The rows of a small DataFrame of the queue's own tables."""
-        with self.reading():
-            return frame.collect()
-
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
         return carried(self.spark, run)
@@ -193,11 +132,6 @@ class SparkEngine:
         """The JVM in which statements run."""
         with self.reading():
             return committer_of(self.spark)
-
-    def frame(self, sql: str) -> DataFrame:
-        """A query in the queue's own session, as a DataFrame that has not run yet."""
-        with self.reading():
-            return self.own.sql(sql)
 
     def in_user_session(self, sql: str, table: str | None = None) -> DataFrame:
         """A query for a program, which may join it with DataFrames of its own session.
@@ -236,10 +170,6 @@ class SparkEngine:
         with self._rendered(query, compiling=False) as rows:
             return [row.asDict(recursive=True) for row in rows.collect()]
 
-    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of a small query, given as SQL."""
-        return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
-
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
         """The rows of a query with a limit, as Arrow. It reads about `expected` rows."""
         with self._rendered(query, compiling=expected >= COMPILE_READ_FROM) as rows:
@@ -256,15 +186,6 @@ class SparkEngine:
                 spark = self._own.get(compiling=compiling)
             with self._named(spark, text, renderer.sources) as sql, self.reading():
                 yield spark.sql(sql)
-
-    def files(self, directory: str) -> DataFrame:
-        """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
-        listing = self.own.read.format("binaryFile")
-        return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
-
-    def run(self, sql: str) -> None:
-        """Run a statement without a useful result, so without `collect`."""
-        self.own.sql(sql)
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.
@@ -385,7 +306,7 @@ class SparkEngine:
         Raises:
             StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
-        for row in commits_since(partial(newest, self, table), self._thread.sent_us):
+        for row in commits_since(partial(self.newest, table), self._thread.sent_us):
             if is_of(row, operation_id):
                 return read_commit(row)
         return None
