@@ -130,12 +130,14 @@ _locks: dict[Path, ProcessLock] = {}
 _locks_lock = threading.Lock()
 
 
-def _process_lock(table: Path) -> ProcessLock:
-    """Return the lock of a table on local files: one object for each process.
+def _process_lock(table: Path | None) -> ProcessLock | None:
+    """Return the lock of a table on local files: one object for each process. `None` is a table elsewhere.
 
     Raises:
         FileError: The directory of lock files cannot be made; nothing is written.
     """
+    if table is None:
+        return None
     lock_file = table.parent / LOCKS / f"{table.name}{LOCK_SUFFIX}"
     with _locks_lock:
         if lock_file not in _locks:
@@ -206,6 +208,9 @@ _known: WeakKeyDictionary[SparkSession, dict[str, ProcessLock | None]] = WeakKey
 
 def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
     """The lock of a table; `None` if its storage refuses the second of two commits by itself."""
+    if not is_classic(spark):
+        # A client of Spark Connect cannot lock the files of its server.
+        return None
     known = _known.setdefault(spark, {})
     if place.text in known:
         return known[place.text]
@@ -215,11 +220,5 @@ def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
-        return _lock_at(spark, local_place(spark, place))
-    directory = local_directory(location.rstrip("/"))
-    return known.setdefault(place.text, _lock_at(spark, directory))
-
-
-def _lock_at(spark: SparkSession, directory: Path | None) -> ProcessLock | None:
-    """The lock of a table at a local directory. A client of Spark Connect cannot lock its server's files."""
-    return None if directory is None or not is_classic(spark) else _process_lock(directory)
+        return _process_lock(local_place(spark, place))
+    return known.setdefault(place.text, _process_lock(local_directory(location.rstrip("/"))))
