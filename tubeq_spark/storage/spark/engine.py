@@ -265,7 +265,9 @@ class SparkEngine(SparkReads):
             # Before the statement is sent, nothing can have been written.
             with self.reading():
                 for name, view in names.items():
-                    _as_frame(spark, sources[name]).createOrReplaceTempView(view)
+                    rows = sources[name]
+                    frame = frame_of(spark, rows) if isinstance(rows, pa.Table) else rows
+                    frame.createOrReplaceTempView(view)
             # str.format would trip over braces in values.
             yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
         finally:
@@ -348,7 +350,3 @@ def _require_every_write(spark: SparkSession) -> None:
             "unset them before; nothing was written"
         )
         raise StoreError(msg)
-
-
-def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
-    return frame_of(spark, source) if isinstance(source, pa.Table) else source

@@ -158,7 +158,8 @@ class SparkTables(Tables):
         if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
-        return schema["data"].dataType == _payload_type(payload)
+        wanted = T.StringType() if payload is None else T.StructType.fromDDL(payload)
+        return schema["data"].dataType == wanted
 
     @staticmethod
     def refused_columns(error: BaseException) -> str | None:
@@ -240,10 +241,6 @@ def _directory_here(table: str) -> Path | None:
     path = path_of(table)
     directory = None if path is None else local_directory(path)
     return directory if directory is not None and directory.is_dir() else None
-
-
-def _payload_type(payload: str | None) -> T.DataType:
-    return T.StringType() if payload is None else T.StructType.fromDDL(payload)
 
 
 def _finds(look: Callable[[], object]) -> bool:
