@@ -148,7 +148,7 @@ def spark(
                 **{
                     "spark.master": "local[2]",
                     "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-                    _JAVA_OPTIONS: f"{LOCAL_SETTINGS[_JAVA_OPTIONS].value} {WORKER}",
+                    _JAVA_OPTIONS: f"{LOCAL_SETTINGS[_JAVA_OPTIONS]} {WORKER}",
                     **INTERPRETED,
                 },
             )

@@ -14,6 +14,7 @@ from tubeq_spark.storage.spark.quoting import bigint, bigints, string
 
 try:
     from tubeq_spark.storage.spark.guarded_write import guarded_write
+    from tubeq_spark.storage.spark.tables import save
 except ModuleNotFoundError as error:
     raise missing(error, "spark") from None
 
@@ -68,10 +69,7 @@ class OwnTable:
 
     def save(self, writer: DataFrameWriter) -> None:
         """Save by a writer whose format and mode are set, with the locks of `write`."""
-        if self.in_catalog:
-            self.write(lambda: writer.saveAsTable(self.name))
-        else:
-            self.write(lambda: writer.save(self.text))
+        self.write(lambda: save(writer, self.name))
 
     def write(self, statement: Callable[[], R]) -> R:
         """Run a statement that writes to the table, through `guarded_write`.

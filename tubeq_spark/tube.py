@@ -1115,9 +1115,7 @@ class Tube:
             return self._run(read.taken_utubes)
 
         def frame(ctx: TubeContext) -> DataFrame:
-            from tubeq_spark.storage.spark.jvm import frame_of  # noqa: PLC0415  Spark is optional
-
-            return frame_of(ctx.queue.require_spark().spark, read.taken_utubes(ctx))
+            return ctx.queue.require_spark().shown_rows(read.taken_utubes(ctx))
 
         return self._run(frame, on_spark=True)
 

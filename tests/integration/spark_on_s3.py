@@ -60,7 +60,7 @@ def session(url: str) -> SparkSession:
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": SHORT_LIVED,
             "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop}",
-            _EXCLUDED: LOCAL_SETTINGS[_EXCLUDED].value.replace("org.apache.hadoop:*", clients),
+            _EXCLUDED: LOCAL_SETTINGS[_EXCLUDED].replace("org.apache.hadoop:*", clients),
             **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
             **{name: interpreted for name, (interpreted, _) in CODEGEN.items()},
         },

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from tubeq_spark.admin.dead_files import _vacuum
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.spark.put_files import PutFiles
-from tubeq_spark.storage.spark.put_frame_rows import CountedFrame
 from tubeq_spark.storage.tables.schema import FENCE
 from tubeq_spark.verbs import put_frame
 
@@ -416,7 +416,7 @@ def test_put_df_when_the_frame_yields_other_rows_than_were_counted_puts_nothing(
     spark: SparkSession, tube: Tube, count: int, written: int
 ) -> None:
     counted = put_frame.count_frame(tube._ctx, numbers(spark, count))
-    other = CountedFrame(numbers(spark, written), counted.payload, counted.counted)
+    other = replace(counted, df=numbers(spark, written))
     with pytest.raises(StoreError, match="other rows when written"):
         put_frame.put_frame(tube._ctx, other, None)
     assert puts(tube) == []

@@ -21,7 +21,6 @@ from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
     TRUE,
-    Contains,
     Expression,
     Greatest,
     Length,
@@ -247,9 +246,6 @@ def test_condition_when_arrow_evaluates_it_finds_the_rows_of_the_library(
 
 VALUES: dict[str, Expression] = {
     "lower": Lower(R.owner),
-    "contains": Contains(R.utube, "\\s"),
-    "contains a quote": Contains(R.utube, "'"),
-    "contains no pattern": Contains(R.utube, "%"),
     "like": Like(R.utube, "%a\\_%"),
     "like one character": Like(R.utube, "_"),
     "like a quote": Like(R.utube, "%'%"),

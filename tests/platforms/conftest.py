@@ -70,7 +70,7 @@ class Cluster:
                 str(SPARK_BIN / "spark-submit"),
                 f"--master={self.master}",
                 f"--packages={delta_package()}",
-                f"--exclude-packages={LOCAL_SETTINGS['spark.jars.excludes'].value}",
+                f"--exclude-packages={LOCAL_SETTINGS['spark.jars.excludes']}",
                 f"--py-files={self.wheel}",
                 "--driver-memory=1g",
                 "--executor-memory=512m",
@@ -117,7 +117,7 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]
                 )
             return next(Path.home().glob(pattern))
 
-    downloaded(delta_package(), LOCAL_SETTINGS["spark.jars.excludes"].value)
+    downloaded(delta_package(), LOCAL_SETTINGS["spark.jars.excludes"])
     return downloaded
 
 

@@ -78,7 +78,7 @@ def test_spark_defaults_when_read_set_what_delta_needs_and_name_the_rest_with_th
 def test_log4j_when_read_is_as_quiet_as_a_local_session_and_off_stdout() -> None:
     said = settings("log4j2.properties", " = ")
 
-    assert said["rootLogger.level"] == LOCAL_SETTINGS["spark.log.level"].value.lower()
+    assert said["rootLogger.level"] == LOCAL_SETTINGS["spark.log.level"].lower()
     assert said["rootLogger.appenderRef.console.ref"] == said["appender.console.name"]
     assert said["appender.console.target"] == "SYSTEM_ERR"
     loggers = {name.split(".")[1] for name in said if name.startswith("logger.")}

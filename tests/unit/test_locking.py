@@ -74,6 +74,11 @@ def mine() -> Committer:
     return MINE
 
 
+def fail_after(has_ended: Callable[[], None]) -> None:
+    has_ended()
+    raise KeyError
+
+
 def test_committing_while_the_statement_runs_names_its_jvm(lock_file: Path, note: JvmNote) -> None:
     own = table_lock(lock_file)
     with own.writing(mine):
@@ -109,8 +114,8 @@ def test_committing_when_the_statement_was_answered_by_an_error_clears_the_note(
     with pytest.raises(StoreError), own.changing(mine):
         raise StoreError
     assert note.read() is None
-    with pytest.raises(KeyError), own.writing(mine), own.committing(mine, lambda _error: True):
-        raise KeyError
+    with pytest.raises(KeyError), own.writing(mine), own.committing(mine) as has_ended:
+        fail_after(has_ended)
     assert note.read() is None
     with pytest.raises(CommitUnknownError), own.changing(mine):
         raise CommitUnknownError("lost", 1)

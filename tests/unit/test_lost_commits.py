@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.spark.history import commits_since
+from tubeq_spark.storage.spark.reads import commits_since
 
 if TYPE_CHECKING:
     from collections.abc import Callable

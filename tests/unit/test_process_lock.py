@@ -1,4 +1,4 @@
-"""The lock of a table that is not the queue's: threads together, processes and JVMs one after the other."""
+"""The lock of a table that is not the queue's: threads together, processes one after the other."""
 
 from __future__ import annotations
 
@@ -87,28 +87,6 @@ def test_holding_when_two_threads_write_ends_with_the_last(
         writing.result(WAIT)
     assert not is_held(lock_file)
     assert note.read() is None
-
-
-def test_holding_when_a_writer_of_another_jvm_comes_lets_it_wait_for_the_first(
-    lock: ProcessLock, note: JvmNote
-) -> None:
-    comes = threading.Event()
-
-    def other() -> Committer:
-        comes.set()
-        return OTHER
-
-    def write() -> Committer | None:
-        with lock.holding(other):
-            return note.read()
-
-    with ThreadPoolExecutor(1) as pool:
-        with lock.holding(mine):
-            writing = pool.submit(write)
-            assert comes.wait(WAIT)
-            assert not writing.done()
-            assert note.read() == MINE
-        assert writing.result(WAIT) == OTHER
 
 
 @pytest.mark.parametrize(

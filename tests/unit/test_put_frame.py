@@ -9,7 +9,7 @@ import pytest
 
 from tubeq_spark.model.ids import Numbering, Range, spread
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.storage.spark.put_frame_rows import Counted, CountedFrame, frame_rows
+from tubeq_spark.storage.spark.put_frame_rows import CountedFrame, frame_rows
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
 SPAN = "00-00000000000000000000000000000001-0000000000000002-01"
@@ -35,9 +35,9 @@ def test_rows_of_a_frame_that_is_put_in_a_span_have_it(
     span: str | None, columns: list[str]
 ) -> None:
     table = TubeTable("mail", 1, ("pri", "task_id"))
-    counted = Counted(Counter({0: 2}), Counter({0: 2}))
-    frame = CountedFrame(cast("Any", Frame()), ["data"], counted, span)
-    numbering = Numbering(2, Range(1, 10, 3), spread(counted.buckets, 100, 10), 0)
+    counts = Counter({0: 2})
+    frame = CountedFrame(cast("Any", Frame()), ["data"], span, partitions=counts, buckets=counts)
+    numbering = Numbering(2, Range(1, 10, 3), spread(counts, 100, 10), 0)
 
     rows = cast("Frame", frame_rows(table, TubeOptions(), frame, numbering))
 

@@ -16,7 +16,6 @@ from tubeq_spark import StoreError, spark_conf
 from tubeq_spark.storage.spark.jvm import require_java
 from tubeq_spark.storage.spark.spark_session import _tell_of_fetching, delta_package
 from tubeq_spark.storage.spark.spark_settings import (
-    LOCAL_SETTINGS,
     SETTINGS,
     asked,
     missing_settings,
@@ -62,7 +61,7 @@ def outside_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_setting_has_a_value_and_a_reason() -> None:
-    for name, setting in (SETTINGS | LOCAL_SETTINGS).items():
+    for name, setting in SETTINGS.items():
         assert name.startswith("spark.")
         assert setting.value
         assert setting.reason.endswith(".")

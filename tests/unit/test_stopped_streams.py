@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tubeq_spark import StoreError
 from tubeq_spark.storage.rows import PutsSeen
-from tubeq_spark.storage.spark.put_frame_rows import Counted, CountedFrame
+from tubeq_spark.storage.spark.put_frame_rows import CountedFrame
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.streams import process, sink
 from tubeq_spark.streams.process import until_signal
@@ -204,7 +204,7 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
     frame = CountedFrame(
         cast("Any", SimpleNamespace(columns=["data", "unique"], sparkSession=None)),
         ["data"],
-        Counted(Counter({0: rows} if rows else {})),
+        partitions=Counter({0: rows} if rows else {}),
     )
     loop = SimpleNamespace(run=lambda *call: call[-1]().finish(None))
     context = SimpleNamespace(
@@ -226,7 +226,9 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
     monkeypatch.setattr(sink.jvm, "streaming_query_id", lambda _: "the query")
     monkeypatch.setattr(sink, "count_frame", lambda *_: frame)
     monkeypatch.setattr(sink, "wait_for", lambda _, __, look, **___: look(context))
-    monkeypatch.setattr(put_frame, "_with_new_keys", lambda *_: replace(frame, counted=Counted()))
+    monkeypatch.setattr(
+        put_frame, "_with_new_keys", lambda *_: replace(frame, partitions=Counter())
+    )
 
     sink.put_batch(current(context), frame.df, batch, "s", None, None)
 

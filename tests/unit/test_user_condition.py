@@ -52,7 +52,7 @@ READ = {
     ),
     "length(data) > 3": "length(data) > 3L",
     "length(data) > 3.5": "length(data) > 3.5D",
-    "contains(data, '%')": "instr(data, '%') > 0",
+    "contains(data, '%')": "data LIKE CAST(X'255c2525' AS STRING)",
     "startswith(data, 'a_')": "data LIKE CAST(X'615c5f25' AS STRING)",
     "endsWith(data, 'a')": "data LIKE '%a'",
     "coalesce(utube, data, 'x') = 'y'": (

@@ -254,7 +254,7 @@ class CommitLoop:
             operation_id=plan.operation_id,
         )
         with (
-            table_lock.committing(self._engine.committer, _is_known) as has_ended,
+            table_lock.committing(self._engine.committer) as has_ended,
             self.tally.running.running(plan.statement.table, table_lock),
         ):
             affected = self._commit(note, plan.statement, has_ended)
@@ -291,6 +291,7 @@ class CommitLoop:
                 raise
             outcome = outcome_of(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
+                has_ended()
                 raise Stale from error
             # If the outcome stays unknown, this error is the cause of the raised one.
             log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
@@ -339,8 +340,3 @@ class CommitLoop:
             "changed: spark.databricks.delta.history.metricsEnabled must be true"
         )
         raise CommitUnknownError(msg, note.operation_id) from error
-
-
-def _is_known(error: Exception) -> bool:
-    """Whether the outcome of a statement is known, so that it no longer runs."""
-    return not isinstance(error, CommitUnknownError)

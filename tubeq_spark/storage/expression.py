@@ -249,14 +249,6 @@ class Lower(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contains(Expression):
-    """Whether a text contains another one."""
-
-    part: Expression
-    text: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Like(Expression):
     """Whether a text matches a pattern of LIKE. A backslash before `%` or `_` makes it a plain character."""
 

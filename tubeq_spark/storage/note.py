@@ -1,7 +1,7 @@
 """The note of a commit: which verb has made it, whose, and on what its decision rests. Only this module writes and reads it.
 
-The note is a line of text. A commit of the native engine and an append of Spark have it in their user metadata, a MERGE,
-an UPDATE or a DELETE of Spark in its predicate.
+The note is a line of text. A commit of the native engine and an append of Spark have it in their user metadata, a MERGE
+or a DELETE of Spark in its predicate.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def asked_by(requests: Sequence[TakeRequest]) -> str:
 
 
 def pattern_of(field: str) -> str:
-    """The pattern of a field's value, as its first group, in a text with a note. Spark understands it, too."""
+    """The pattern of a field's value, as its first group, in a text with a note."""
     return rf"tubeq (?:\w+=[\w/,-]* )*?{field}=([\w/,-]*)"
 
 

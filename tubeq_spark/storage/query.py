@@ -199,7 +199,6 @@ Node: TypeAlias = (
     | nodes.Column
     | nodes.Combined
     | nodes.Compared
-    | nodes.Contains
     | nodes.Fail
     | nodes.Greatest
     | nodes.In

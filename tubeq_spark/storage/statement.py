@@ -116,7 +116,7 @@ class Clause:
 class Statement:
     """A change of one table in one commit: the first matching clause applies to each row.
 
-    With a source it is a MERGE; without, an UPDATE or a DELETE of its one clause. In its expressions a row
+    With a source it is a MERGE; without, it removes all rows that match its condition. In its expressions a row
     of the table is `t` and one of the source `s`; without a source the columns may have no alias.
 
     Attributes:
@@ -154,11 +154,6 @@ class Statement:
         """Whether it may insert source rows."""
         return any(clause.inserts for clause in self.clauses)
 
-    @property
-    def only_removes(self) -> bool:
-        """Whether it has no source, and removes all rows that match its condition."""
-        return self.using is None and all(clause.sets is None for clause in self.clauses)
-
 
 @dataclass(frozen=True, slots=True)
 class Append:
@@ -170,7 +165,7 @@ class Append:
         once: Delta's application id and version. The append writes nothing if this or a higher version was
             written under the id before.
         size: The approximate number of rows; 0 if no caller needs the number of written rows.
-        stored: The stored expressions by column, over the rows of a DataFrame; `None` stores the rows unchanged.
+        stored: The stored expressions by column, over the rows of a DataFrame. An Arrow table has them already.
         written: Further rows, in files, that it adds.
     """
 
@@ -178,7 +173,7 @@ class Append:
     rows: Source
     once: tuple[str, int] | None = None
     size: int = 0
-    stored: Mapping[str, Expression] | None = None
+    stored: Mapping[str, Expression] = field(default_factory=dict)
     written: WrittenRows | None = None
 
     @property

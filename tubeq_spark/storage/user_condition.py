@@ -146,7 +146,7 @@ _MADE: dict[type[exp.Expr], Callable[..., ours.Expression]] = {
     exp.Coalesce: _coalesce,
     exp.Length: ours.Length,
     exp.Like: lambda value, wanted: ours.Like(value, wanted.value),
-    exp.Contains: lambda value, wanted: ours.Contains(value, wanted.value),
+    exp.Contains: lambda value, wanted: ours.Like(value, f"%{_plain(wanted.value)}%"),
     exp.StartsWith: lambda value, wanted: ours.Like(value, f"{_plain(wanted.value)}%"),
     exp.EndsWith: lambda value, wanted: ours.Like(value, f"%{_plain(wanted.value)}"),
 }

@@ -19,8 +19,8 @@ from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.note import new_operation_id
 from tubeq_spark.storage.spark import task_frames
-from tubeq_spark.storage.spark.quoting import moment
 from tubeq_spark.storage.statement import Append
+from tubeq_spark.verbs import read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Affected
 
 #: The operations that create a table, or adapt the table of an earlier tube. The change feed begins there.
-_MADE = "operation IN ('CREATE TABLE', 'SET TBLPROPERTIES')"
+_MADE = frozenset({"CREATE TABLE", "SET TBLPROPERTIES"})
 
 
 def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
@@ -48,22 +48,21 @@ def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
     if starting is None:
         return _now(ctx)
     if isinstance(starting, dt.datetime):
-        at = moment(to_us(validation.moment("starting", starting)))
-        wanted = f"min(version) FILTER (WHERE timestamp >= {at})"
+        at_us, version = to_us(validation.moment("starting", starting)), 0
     else:
-        starting = validation.count("starting", starting)
-        wanted = "max(version)"
-    made, first, found = ctx.frames.engine.history(
-        ctx.table.name, f"max(version) FILTER (WHERE {_MADE})", "min(version)", wanted
-    )
-    oldest = max(made or 0, first or 0)
-    if isinstance(starting, dt.datetime):
-        return _now(ctx) if found is None else max(found, oldest)
-    if found is not None and starting > found:
-        validation.refuse("starting", starting, f"a version of the table, at most {found}")
+        at_us, version = None, validation.count("starting", starting)
+    commits = read.commits(ctx)
+    made = (commit.version for commit in commits if commit.statement in _MADE)
+    oldest = max(made, default=commits[-1].version)
+    if at_us is not None:
+        since = [commit.version for commit in commits if commit.at_us >= at_us]
+        return max(since[-1], oldest) if since else _now(ctx)
+    newest = commits[0].version
+    if version > newest:
+        validation.refuse("starting", version, f"a version of the table, at most {newest}")
     # 0 begins with the oldest version that exists. Delta refuses any other removed version, unless the stream has a
     # checkpoint and does not need it.
-    return starting or oldest
+    return version or oldest
 
 
 def _now(ctx: TubeContext) -> int:
@@ -73,7 +72,7 @@ def _now(ctx: TubeContext) -> int:
     nothing = empty(pa.schema([("segment", pa.int64()), ("task_id", pa.int64())]))
 
     def attempt() -> Plan[int]:
-        last = engine.history(table, "max(version)")[0] or 0
+        last, _ = engine.tables.last_commit(table)
         operation_id = new_operation_id()
         # Delta commits an append without rows only if it has a transaction id.
         once = (f"tubeq/{ctx.table.id}/changes", last)

@@ -21,7 +21,6 @@ from tubeq_spark.storage.spark.put_files import read_alike
 from tubeq_spark.storage.spark.put_frame_checks import arrow_fields, as_stored, checks_of
 from tubeq_spark.storage.spark.put_frame_rows import (
     OVERRUN,
-    Counted,
     CountedFrame,
     bucket_of,
     count_rows,
@@ -61,7 +60,7 @@ def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> Co
             # Of a text with a collation not all checks can be made, and no table of a tube stores one.
             df = as_stored(df, columns)
         bucket = bucket_of(df, payload) if driver.subqueues else "0"
-        frame = CountedFrame(df, payload, Counted(), trace, bucket)
+        frame = CountedFrame(df, payload, trace, bucket)
         frame = count_rows(frame, queue.config.largest_payload, checks_of(df, typed))
         return replace(frame, df=as_stored(df, columns))
 
@@ -135,7 +134,7 @@ class _FramePut:
             if self._new is None or self._new[0] != seen.number:
                 self._new = seen.number, _with_new_keys(ctx, frame)
             frame = self._new[1]
-        buckets = frame.counted.buckets
+        buckets = frame.buckets
         if self._files is not None and self._written is not None:
             of, numbering, rows = self._written
             if of is frame and self._files.directories.fit(ctx.table.name, rows):
@@ -157,7 +156,7 @@ class _FramePut:
             numbered = frame_rows(ctx.table, ctx.record.options, frame, numbering)
             rows = files.write(ctx.table.name, numbered, ctx.writer.stored)
         self._written = frame, numbering, rows
-        keys = 0 if numbering.key_segment is None else frame.counted.keys
+        keys = 0 if numbering.key_segment is None else frame.keys
         if rows.size != frame.total + keys:
             self._discard()
             raise StoreError(_OTHER_ROWS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.note import Commit
     from tubeq_spark.task import Task
 
 T = TypeVar("T")
@@ -49,6 +51,18 @@ _TAKEN_UTUBES = pa.schema(
     }
 )
 
+#: The columns of `history`.
+_HISTORY = pa.schema(
+    {
+        "version": pa.int64(),
+        "at": pa.timestamp("us", "UTC"),
+        "operation": pa.string(),
+        "session": pa.string(),
+        "tasks": pa.int64(),
+        "conflicts": pa.int32(),
+        "statement": pa.string(),
+    }
+)
 #: More commits than a log keeps. Delta refuses numbers near the largest INT.
 _HISTORY_MOST = 1_000_000
 
@@ -114,9 +128,16 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
     return ctx.frames.everything(now_us, ctx.queue.lapsed.owners(now_us))
 
 
+def commits(ctx: TubeContext, limit: int = _HISTORY_MOST) -> list[Commit]:
+    """The newest commits to the tube's table, the newest first; by default all."""
+    return ctx.queue.engine.tables.commits(ctx.table.name, min(limit, _HISTORY_MOST))
+
+
 def history(ctx: TubeContext, limit: int) -> DataFrame:
     """The newest commits to the tube's table, with their notes."""
-    return ctx.frames.history(min(limit, _HISTORY_MOST))
+    spark = ctx.queue.require_spark()
+    rows = [{"at": each.at_us, **asdict(each)} for each in commits(ctx, limit)]
+    return spark.shown_rows(pa.Table.from_pylist(rows, _HISTORY))
 
 
 def tasks_by_state(ctx: TubeContext, state: TaskState, page: int = _PAGE) -> Iterator[Task]:

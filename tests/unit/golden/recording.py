@@ -185,7 +185,7 @@ def _statement(statement: Statement) -> Iterator[str]:
 def _append(append: Append) -> Iterator[str]:
     yield f"append: {append.table}"
     rows: Any = append.rows
-    if append.stored is not None:
+    if append.stored:
         rows = rows.selectExpr(*(f"{text_of(v)} AS {n}" for n, v in append.stored.items()))
     yield from _sources({"rows": rows})
     if append.once is not None:

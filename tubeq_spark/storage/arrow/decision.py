@@ -1,4 +1,4 @@
-"""Computes the partitions that a MERGE, UPDATE or DELETE replaces, and their new rows."""
+"""Computes the partitions that a MERGE or a DELETE replaces, and their new rows."""
 
 from __future__ import annotations
 

@@ -133,8 +133,6 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return pc.max_element_wise(*(evaluate(part, lookup) for part in parts))
         case nodes.Lower(part):
             return pc.utf8_lower(evaluate(part, lookup))
-        case nodes.Contains(part, text):
-            return pc.match_substring(evaluate(part, lookup), text)
         case nodes.Like(part, pattern):
             return pc.match_like(evaluate(part, lookup), pattern)
         case nodes.Length(part):

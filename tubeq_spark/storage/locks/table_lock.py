@@ -149,11 +149,7 @@ class TableLock:
                 log.warning("%s could not be released: others wait", file.path, exc_info=True)
 
     @contextmanager
-    def committing(
-        self,
-        committer: Callable[[], Committer | None],
-        is_known: Callable[[Exception], bool] | None = None,
-    ) -> Iterator[Callable[[], None]]:
+    def committing(self, committer: Callable[[], Committer | None]) -> Iterator[Callable[[], None]]:
         """Run a statement under the lock, with a note that its JVM may be committing.
 
         A statement that ends without an answer may still run in its JVM. The note stays until the
@@ -161,8 +157,6 @@ class TableLock:
 
         Args:
             committer: Returns the JVM that will commit; `None` if this process commits itself.
-            is_known: Returns whether an error of the block shows that the statement has ended; by default an answer
-                of Spark does.
 
         Yields:
             A function that the block calls as soon as the statement has ended. After that an error of the block does
@@ -184,7 +178,7 @@ class TableLock:
             yield ended.set
             ended.set()
         except Exception as error:
-            if (is_known or is_answered)(error):
+            if is_answered(error):
                 ended.set()
             raise
         finally:

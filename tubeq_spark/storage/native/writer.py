@@ -306,7 +306,7 @@ def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
     """Whether a statement only removes rows, by conditions on partition columns."""
-    return statement.only_removes and columns_of(statement.where) <= set(by)
+    return statement.using is None and columns_of(statement.where) <= set(by)
 
 
 def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:

@@ -11,32 +11,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.errors import StoreError, TubeqError
-from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
-from tubeq_spark.storage.location import SESSIONS, name_of
+from tubeq_spark.storage.location import name_of
 from tubeq_spark.storage.note import is_of, read_commit
-from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.history import commits_since, newest
 from tubeq_spark.storage.spark.jvm import (
     carried,
     committer_of,
     described,
     frame_of,
-    in_pool,
     with_settings,
 )
-from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
+from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM
 from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.spark.render import Renderer
+from tubeq_spark.storage.spark.reads import SparkReads, commits_since
+from tubeq_spark.storage.spark.render import Renderer, text_of
 from tubeq_spark.storage.spark.spark_settings import (
     OF_FILES,
     OF_ONE_WRITE,
@@ -52,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.note import Commit, Note
@@ -61,8 +56,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.
-HEARTBEATS = "tubeq-heartbeats"
 #: Seconds for which this module waits for Spark to answer again, or to report the rows that it has written.
 _PATIENCE = 5.0
 
@@ -77,18 +70,15 @@ class _OfThread(threading.local):
     sent_us = 0
 
 
-class SparkEngine:
+class SparkEngine(SparkReads):
     """The Spark engine for classic sessions and Spark Connect."""
 
     counts_ended = False
 
     def __init__(self, spark: SparkSession) -> None:
         """Work with sessions derived from `spark`, the caller's session, which is not changed."""
-        self.spark = spark
-        self._own = OwnSessions(spark)
+        super().__init__(spark)
         self.tables = SparkTables(self)
-        #: Whether the last read did not reach Spark at all.
-        self.unreachable = False
         self._thread = _OfThread()
         #: The number of running statements.
         self._running = 0
@@ -101,44 +91,6 @@ class SparkEngine:
         is gone, they are not released either, because a client would wait for it; a server removes them itself.
         """
         self._own.close(release=not (self.unreachable or self._running))
-
-    @property
-    def own(self) -> SparkSession:
-        """The session for the queue's own small statements."""
-        return self._own.get()
-
-    @property
-    def has_own(self) -> bool:
-        """Whether `own` is another session than the caller's."""
-        return self._own.are_had
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Run a block that reads tables, and turn errors of Spark into ours.
-
-        An `AnalysisException` is not changed, because it names the missing table or column.
-
-        Raises:
-            StoreError: Spark cannot be reached, or failed to read.
-        """
-        try:
-            yield
-        except TubeqError:
-            # A read within this one has already converted the error.
-            raise
-        except AnalysisException:
-            self.unreachable = False
-            raise
-        except Exception as error:
-            self.unreachable = is_unreachable(error)
-            if self.unreachable:
-                raise out_of_reach(error) from error
-            if is_from_engine(error):
-                msg = f"storage could not be read: {reason_of(error)}"
-                raise StoreError(msg) from error
-            raise
-        else:
-            self.unreachable = False
 
     @staticmethod
     def patience() -> AbstractContextManager[None]:
@@ -159,14 +111,6 @@ class SparkEngine:
         finally:
             self._thread.is_named = False
 
-    def hurried(self, table: str | None) -> AbstractContextManager[None]:
-        """Give the jobs of a block the next free slots if they are on the table of sessions.
-
-        Any thread may run such jobs while it holds a lock that the next heartbeat waits for.
-        """
-        is_urgent = table is not None and name_of(table) == SESSIONS
-        return in_pool(self.spark, HEARTBEATS) if is_urgent else nullcontext()
-
     def answers(self) -> bool:
         """Whether Spark can be reached. If the last read failed, this checks it again.
 
@@ -180,11 +124,6 @@ class SparkEngine:
         with self.reading():
             self.spark.conf.get("spark.sql.session.timeZone")
 
-    def collect(self, frame: DataFrame) -> list[Row]:
-        """The rows of a small DataFrame of the queue's own tables."""
-        with self.reading():
-            return frame.collect()
-
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
         return carried(self.spark, run)
@@ -193,11 +132,6 @@ class SparkEngine:
         """The JVM in which statements run."""
         with self.reading():
             return committer_of(self.spark)
-
-    def frame(self, sql: str) -> DataFrame:
-        """A query in the queue's own session, as a DataFrame that has not run yet."""
-        with self.reading():
-            return self.own.sql(sql)
 
     def in_user_session(self, sql: str, table: str | None = None) -> DataFrame:
         """A query for a program, which may join it with DataFrames of its own session.
@@ -236,10 +170,6 @@ class SparkEngine:
         with self._rendered(query, compiling=False) as rows:
             return [row.asDict(recursive=True) for row in rows.collect()]
 
-    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of a small query, given as SQL."""
-        return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
-
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
         """The rows of a query with a limit, as Arrow. It reads about `expected` rows."""
         with self._rendered(query, compiling=expected >= COMPILE_READ_FROM) as rows:
@@ -257,15 +187,6 @@ class SparkEngine:
             with self._named(spark, text, renderer.sources) as sql, self.reading():
                 yield spark.sql(sql)
 
-    def files(self, directory: str) -> DataFrame:
-        """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
-        listing = self.own.read.format("binaryFile")
-        return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
-
-    def run(self, sql: str) -> None:
-        """Run a statement without a useful result, so without `collect`."""
-        self.own.sql(sql)
-
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.
 
@@ -275,50 +196,45 @@ class SparkEngine:
 
         Returns:
             The numbers of changed rows. `None` if Spark does not report them: for an append with `once`, which Delta
-            may have skipped, and for a DELETE of files without statistics.
+            may have skipped, for another one if its event was dropped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(_clock.now())
         with self._counted(), self.hurried(statement.table):
             if isinstance(statement, Append):
                 return self._append(statement, note)
             using = statement.using
-            if not isinstance(using, Given):
-                return self._merge(self._session_of(None, statement.size), statement, note)
-            rows = self._rows_to_write(using.rows)
-            if not isinstance(rows, pa.Table):
-                self.prepare(statement.table)
-            spark = self._session_of(rows, statement.size)
-            return self._merge(spark, replace(statement, using=replace(using, rows=rows)), note)
+            if not isinstance(using, Given) or isinstance(using.rows, pa.Table):
+                return self._merge(self._own_for(statement.size), statement, note)
+            rows = self._theirs(using.rows)
+            self.prepare(statement.table)
+            statement = replace(statement, using=replace(using, rows=rows))
+            return self._merge(rows.sparkSession, statement, note)
 
-    def _session_of(self, source: Source | None, size: int) -> SparkSession:
-        """The session for a write: the one of the caller's DataFrame or micro-batch, else one of the queue's own."""
-        if source is not None and not isinstance(source, pa.Table):
-            return source.sparkSession
+    def _own_for(self, size: int) -> SparkSession:
+        """The queue's own session for a write of so many rows."""
         spark = self._own.get(compiling=size >= COMPILE_FROM)
         if not self.has_own:
             with self.reading():
                 _require_every_write(spark)
         return spark
 
-    def _rows_to_write(self, source: Source, *, is_named: bool = False) -> Source:
-        """The rows, without settings of their session that are meant for other writes.
+    def _theirs(self, rows: DataFrame, *, is_named: bool = False) -> DataFrame:
+        """The rows of a caller, without settings of their session that are meant for other writes.
 
         Args:
-            source: The rows.
+            rows: The rows.
             is_named: Whether their write has a transaction id of its own.
 
         Raises:
             StoreError: With such a setting Delta would skip the write. Or Spark cannot be reached.
         """
-        if isinstance(source, pa.Table):
-            return source
         # Before the statement is sent, nothing can have been written.
         with self.reading():
-            if _has_any(source.sparkSession, (*OF_ONE_WRITE, *OF_FILES)):
-                source = with_settings(source, dict.fromkeys(OWN_CLEARED))
+            if _has_any(rows.sparkSession, (*OF_ONE_WRITE, *OF_FILES)):
+                rows = with_settings(rows, dict.fromkeys(OWN_CLEARED))
             if not is_named:
-                _require_every_write(source.sparkSession)
-        return source
+                _require_every_write(rows.sparkSession)
+        return rows
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -349,7 +265,9 @@ class SparkEngine:
             # Before the statement is sent, nothing can have been written.
             with self.reading():
                 for name, view in names.items():
-                    _as_frame(spark, sources[name]).createOrReplaceTempView(view)
+                    rows = sources[name]
+                    frame = frame_of(spark, rows) if isinstance(rows, pa.Table) else rows
+                    frame.createOrReplaceTempView(view)
             # str.format would trip over braces in values.
             yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
         finally:
@@ -360,46 +278,29 @@ class SparkEngine:
                         spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        # A transaction id of the write replaces the one of the session's settings.
-        rows = self._rows_to_write(statement.rows, is_named=statement.once is not None)
-        frame = _as_frame(self._session_of(rows, statement.size), rows)
-        if statement.stored is not None:
-            text = Renderer().expression
-            columns = [f"{text(value)} AS {name}" for name, value in statement.stored.items()]
-            frame = frame.selectExpr(*columns)
         written = None
-        if statement.once is None and statement.size:
-            written = Observation()
-            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        if isinstance(statement.rows, pa.Table):
+            frame = frame_of(self._own_for(statement.size), statement.rows)
+        else:
+            # A transaction id of the write replaces the one of the session's settings.
+            frame = self._theirs(statement.rows, is_named=statement.once is not None)
+            stored = (f"{text_of(value)} AS {name}" for name, value in statement.stored.items())
+            frame = frame.selectExpr(*stored)
+            if statement.once is None:
+                written = Observation()
+                frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("userMetadata", str(note))
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
         save(writer, statement.table)
-        if written is not None:
-            return self._observed(written, statement, note)
-        return Affected() if statement.once is None else None
-
-    def _observed(self, written: Observation, statement: Append, note: Note) -> Affected:
-        """The number of rows of a committed append.
-
-        Spark reports it by an event. A busy Spark drops events, so this does not wait for ever.
-        """
-        rows: list[int] = []
-        _wait_for(lambda: rows.append(written.get["rows"]), "tubeq-asks-for-rows")
-        if rows:
-            return Affected(inserted=rows[0])
-        with suppress(Exception):
-            commit = self.commit_of(statement.table, note.operation_id)
-            if commit is not None and commit.affected is not None:
-                return commit.affected
-        return Affected(inserted=statement.size)
-
-    def history(self, table: str, *aggregates: str) -> list[int | None]:
-        """Aggregates over the columns of a table's history, as far back as it is kept."""
-        history = self.frame(f"DESCRIBE HISTORY {table}")
-        return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
+        if written is None:
+            return Affected(inserted=statement.size) if statement.once is None else None
+        # Spark reports the number of rows by an event. A busy Spark drops events, so this does not wait for ever.
+        counted: list[int] = []
+        _wait_for(lambda: counted.append(written.get["rows"]), "tubeq-asks-for-rows")
+        return Affected(inserted=counted[0]) if counted else None
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit of a statement of this thread, since the last one was sent; `None` if the history does not have it.
@@ -407,7 +308,7 @@ class SparkEngine:
         Raises:
             StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
-        for row in commits_since(partial(newest, self, table), self._thread.sent_us):
+        for row in commits_since(partial(self.newest, table), self._thread.sent_us):
             if is_of(row, operation_id):
                 return read_commit(row)
         return None
@@ -449,7 +350,3 @@ def _require_every_write(spark: SparkSession) -> None:
             "unset them before; nothing was written"
         )
         raise StoreError(msg)
-
-
-def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
-    return frame_of(spark, source) if isinstance(source, pa.Table) else source

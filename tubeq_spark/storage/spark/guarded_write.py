@@ -66,19 +66,17 @@ class ProcessLock:
         # Another thread may release the lock than the one that has acquired it.
         self._file = LockFile(lock_file)
         self._note = JvmNote(lock_file, wall, here)
-        self._state = threading.Condition()
+        self._state = threading.Lock()
         self._writers = 0
-        #: The JVM in which the present writers commit.
-        self._jvm: Committer | None = None
         #: Whether all statements of these writers are known to have ended.
         self._have_ended = True
 
     @contextmanager
     def holding(self, committer: Callable[[], Committer]) -> Iterator[None]:
-        """Run a statement while other processes and writers of other JVMs are excluded.
+        """Run a statement while other processes are excluded.
 
         Args:
-            committer: Returns the JVM that will commit.
+            committer: Returns the JVM that will commit, which is one for all threads of the process.
 
         Raises:
             StoreError: Another JVM may be committing, and did not end within the wait; or
@@ -97,8 +95,6 @@ class ProcessLock:
 
     def _enter(self, jvm: Committer) -> None:
         with self._state:
-            while self._jvm not in (None, jvm):
-                self._state.wait()
             if not self._writers:
                 # There is no writer that needs this thread's lock `_state` to leave, so waiting here is safe.
                 with using(self._file.path):
@@ -109,7 +105,7 @@ class ProcessLock:
                 except BaseException:
                     self._file.release()
                     raise
-                self._jvm, self._have_ended = jvm, True
+                self._have_ended = True
             self._writers += 1
 
     def _leave(self, *, has_ended: bool) -> None:
@@ -121,9 +117,7 @@ class ProcessLock:
             try:
                 self._note.end(has_ended=self._have_ended)
             finally:
-                self._jvm = None
                 self._file.release()
-                self._state.notify_all()
 
 
 def _is_of_storage(error: Exception) -> bool:
@@ -136,12 +130,14 @@ _locks: dict[Path, ProcessLock] = {}
 _locks_lock = threading.Lock()
 
 
-def _process_lock(table: Path) -> ProcessLock:
-    """Return the lock of a table on local files: one object for each process.
+def _process_lock(table: Path | None) -> ProcessLock | None:
+    """Return the lock of a table on local files: one object for each process. `None` is a table elsewhere.
 
     Raises:
         FileError: The directory of lock files cannot be made; nothing is written.
     """
+    if table is None:
+        return None
     lock_file = table.parent / LOCKS / f"{table.name}{LOCK_SUFFIX}"
     with _locks_lock:
         if lock_file not in _locks:
@@ -212,6 +208,9 @@ _known: WeakKeyDictionary[SparkSession, dict[str, ProcessLock | None]] = WeakKey
 
 def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
     """The lock of a table; `None` if its storage refuses the second of two commits by itself."""
+    if not is_classic(spark):
+        # A client of Spark Connect cannot lock the files of its server.
+        return None
     known = _known.setdefault(spark, {})
     if place.text in known:
         return known[place.text]
@@ -221,11 +220,5 @@ def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
-        return _lock_at(spark, local_place(spark, place))
-    directory = local_directory(location.rstrip("/"))
-    return known.setdefault(place.text, _lock_at(spark, directory))
-
-
-def _lock_at(spark: SparkSession, directory: Path | None) -> ProcessLock | None:
-    """The lock of a table at a local directory. A client of Spark Connect cannot lock its server's files."""
-    return None if directory is None or not is_classic(spark) else _process_lock(directory)
+        return _process_lock(local_place(spark, place))
+    return known.setdefault(place.text, _process_lock(local_directory(location.rstrip("/"))))

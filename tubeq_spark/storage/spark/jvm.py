@@ -154,32 +154,22 @@ def require_java() -> None:
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home) / "bin" / "java") if home else shutil.which("java")
-    place = f"in JAVA_HOME, {home}" if home else "on the PATH"
-    banner = None if java is None else _version_banner(java)
-    if banner is None:
+    banner = ""
+    # The java of macOS only says where to get one, and fails.
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        shown = subprocess.run(  # noqa: S603  the program that Spark itself would run
+            [java or "", "-version"], capture_output=True, text=True, timeout=_WAIT_S, check=True
+        )
+        banner = shown.stderr + shown.stdout
+    if not banner:
+        place = f"in JAVA_HOME, {home}" if home else "on the PATH"
         message = f"Spark needs Java {_AT_LEAST} or newer and there is none {place}: {_HINT}"
         raise StoreError(message)
-    found = _major_version(banner)
-    if found is not None and found < _AT_LEAST:
-        message = f"Spark needs Java {_AT_LEAST} or newer and {java} is Java {found}: {_HINT}"
+    # 17 for `openjdk version "17.0.15"` and 8 for `"1.8.0_392"`.
+    found = re.search(r'version "(?:1\.)?(\d+)', banner)
+    if found is not None and int(found[1]) < _AT_LEAST:
+        message = f"Spark needs Java {_AT_LEAST} or newer and {java} is Java {found[1]}: {_HINT}"
         raise StoreError(message)
-
-
-def _version_banner(java: str) -> str | None:
-    """Return the output of `java -version`; None if it does not run."""
-    try:
-        result = subprocess.run(  # noqa: S603  the program that Spark itself would run
-            [java, "-version"], capture_output=True, text=True, timeout=_WAIT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None  # the java of macOS only says where to get one, and fails
-    return result.stderr + result.stdout
-
-
-def _major_version(banner: str) -> int | None:
-    """Return 17 for `openjdk version "17.0.15"` and 8 for `"1.8.0_392"`."""
-    match = re.search(r'version "(?:1\.)?(\d+)', banner)
-    return int(match[1]) if match else None
 
 
 def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
@@ -278,14 +268,12 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
                 spark.removeTag(text)
 
 
-@contextlib.contextmanager
-def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
+def in_pool(spark: SparkSession, name: str) -> contextlib.AbstractContextManager[None]:
     """Put the jobs of a block into a pool, so that Spark's fair scheduler gives them the next free slots.
 
     A client of Spark Connect cannot choose that.
     """
-    with _with_property(spark, _POOL, name):
-        yield
+    return _with_property(spark, _POOL, name)
 
 
 @contextlib.contextmanager

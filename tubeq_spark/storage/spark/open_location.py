@@ -5,7 +5,6 @@ It also derives, from the settings of a session, the options by which the native
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import warnings
@@ -111,9 +110,11 @@ def _ensure(
             "overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
         )
         raise StoreError(msg)
-    there = OpenedLocation.without_spark(location, durability) if directory is not None else None
-    if there is not None and directory is not None and (directory / TUBES).is_dir():
-        recover_system_tables(there)
+    there = OpenedLocation(location, location.text, None, durability)
+    if directory is not None:
+        there = OpenedLocation.without_spark(location, durability)
+        if (directory / TUBES).is_dir():
+            recover_system_tables(there)
     try:
         found = engine.sql_rows(detail)
     except AnalysisException as error:
@@ -123,12 +124,7 @@ def _ensure(
             raise no_queue(location.text) from error
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
-        exclusive = (
-            contextlib.nullcontext()
-            if there is None
-            else there.table_lock(TUBES).changing(engine.committer)
-        )
-        with exclusive:
+        with there.table_lock(TUBES).changing(engine.committer):
             for new in new_system_tables(location, config, SPARK, local=directory is not None):
                 tables.create(new)
         found = engine.sql_rows(detail)

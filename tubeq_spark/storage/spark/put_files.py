@@ -26,7 +26,7 @@ from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_refused, is_unreachable
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings
-from tubeq_spark.storage.spark.render import Renderer
+from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.spark.spark_settings import OF_FILES
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ class PutFiles:
         """
         shape, directory = self.directories.shape(table), self.directories.new_name()
         columns = T.StructType.fromJson(shape.schema_json)
-        text = Renderer().expression
-        named = {name: F.expr(text(value)) for name, value in stored.items()}
+        named = {name: F.expr(text_of(value)) for name, value in stored.items()}
         values = [
             named.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
             for column in columns

@@ -41,36 +41,31 @@ _ROW_MASK = (1 << 33) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """The number of rows of each non-empty partition, and of each bucket of sub-queues, and of rows with keys."""
-
-    partitions: Counter[int] = field(default_factory=Counter)
-    buckets: Counter[int] = field(default_factory=Counter)
-    keys: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class CountedFrame:
     """A checked DataFrame.
 
     Attributes:
         df: Its rows.
         payload: The columns of the payload.
-        counted: The numbers of its rows.
         trace: The span that each task stores.
         bucket: The bucket of each row, as an expression.
+        partitions: The number of rows of each non-empty partition.
+        buckets: The number of rows of each bucket of sub-queues.
+        keys: The number of rows with keys.
     """
 
     df: DataFrame
     payload: list[str]
-    counted: Counted
     trace: str | None = None
     bucket: str = "0"
+    partitions: Counter[int] = field(default_factory=Counter)
+    buckets: Counter[int] = field(default_factory=Counter)
+    keys: int = 0
 
     @property
     def total(self) -> int:
         """The number of its rows."""
-        return self.counted.partitions.total()
+        return self.partitions.total()
 
     @property
     def has_keys(self) -> bool:
@@ -95,8 +90,8 @@ def frame_rows(
     table: TubeTable, options: TubeOptions, frame: CountedFrame, numbering: Numbering
 ) -> DataFrame:
     """The rows that a put writes into a tube with some options (columns of `INSERTED`)."""
-    df, payload, counted = frame.df, frame.payload, frame.counted
-    constants = _numbers(counted, numbering, frame.bucket)
+    df, payload = frame.df, frame.payload
+    constants = _numbers(frame, numbering)
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
         *[f"{value} AS tubeq_{name}" for name, value in constants.items()],
@@ -167,13 +162,13 @@ def _rank(pri: str, aging_us: int | None) -> str:
     return f"CASE WHEN {fits} THEN tubeq_now + {pri} * {aging} ELSE {most} END"
 
 
-def _numbers(counted: Counted, numbering: Numbering, bucket: str) -> dict[str, str]:
+def _numbers(frame: CountedFrame, numbering: Numbering) -> dict[str, str]:
     """The numbers of each row, and those of the put, as expressions with the same generated code for all puts.
 
     A literal number is part of the code that Spark generates and compiles, but an array is only an argument
     of that code. With plain literals Spark would compile new code for each put.
     """
-    numbers, layout, counts = numbering.numbers, numbering.layout, counted.partitions
+    numbers, layout, counts = numbering.numbers, numbering.layout, frame.partitions
     sizes = [counts[partition] for partition in range(max(counts) + 1)]
     groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
 
@@ -181,7 +176,7 @@ def _numbers(counted: Counted, numbering: Numbering, bucket: str) -> dict[str, s
         return _element(values, "spark_partition_id()")
 
     def by_group(values: Iterable[int | None]) -> str:
-        return _element(values, f"{bucket} % {layout.buckets}")
+        return _element(values, f"{frame.bucket} % {layout.buckets}")
 
     step = by_group(None if g is None else g.step for g in groups)
     row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
@@ -259,8 +254,9 @@ def count_rows(
     largest = max((row["bytes"] for row in found), default=0)
     if largest > largest_payload:
         raise too_large("df", largest, largest_payload)
-    numbers = Counted(keys=sum(row["keys"] for row in found))
+    partitions, buckets = Counter[int](), Counter[int]()
     for row in found:
-        numbers.partitions[row["partition"]] += row["rows"]
-        numbers.buckets[row["bucket"]] += row["rows"]
-    return replace(frame, counted=numbers)
+        partitions[row["partition"]] += row["rows"]
+        buckets[row["bucket"]] += row["rows"]
+    keys = sum(row["keys"] for row in found)
+    return replace(frame, partitions=partitions, buckets=buckets, keys=keys)

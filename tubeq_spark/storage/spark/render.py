@@ -118,39 +118,32 @@ class Renderer:
     # -- statements ---------------------------------------------------------------------------
 
     def statement(self, statement: Statement) -> str:
-        """The text of a statement: MERGE, UPDATE or DELETE.
+        """The text of a statement: a MERGE, or a DELETE if it has no source.
 
         The note is part of the predicate, which the history of the table shows. Only a writer could set user metadata
-        by an option. A MERGE, an UPDATE or a DELETE takes them from a setting of the session, which all its threads
+        by an option. A MERGE or a DELETE takes them from a setting of the session, which all its threads
         share, also those of the program. The note is in a condition on a partition column, so it costs nothing, and a
         DELETE of whole partitions still changes only metadata. No optimiser simplifies the condition.
         """
         noted = f"CAST({self.expression(statement.note_placeholder)} AS STRING) <> {{note}}"
         where = f"{noted} AND {self._within(statement.where, BINDING[nodes.And])}"
-        if statement.using is not None:
-            clauses = " ".join(map(self._clause, statement.clauses))
-            using = self.using(statement.using)
-            return f"MERGE INTO {statement.table} t USING {using} s ON {where} {clauses}"
-        (clause,) = statement.clauses
-        if clause.sets is None:
+        if statement.using is None:
             return f"DELETE FROM {statement.table} t WHERE {where}"
-        return f"UPDATE {statement.table} t SET {self._assignments(clause.sets)} WHERE {where}"
+        clauses = " ".join(map(self._clause, statement.clauses))
+        using = self.using(statement.using)
+        return f"MERGE INTO {statement.table} t USING {using} s ON {where} {clauses}"
 
     def _clause(self, clause: Clause) -> str:
         condition = ""
         if clause.when is not None:
             condition = f" AND {self._within(clause.when, BINDING[nodes.And])}"
+        sets = {column: self.expression(value) for column, value in (clause.sets or {}).items()}
         if clause.inserts:
-            sets = clause.sets or {}
-            values = ", ".join(map(self.expression, sets.values()))
-            return f"WHEN NOT MATCHED{condition} THEN INSERT ({', '.join(sets)}) VALUES ({values})"
-        action = "DELETE"
-        if clause.sets is not None:
-            action = f"UPDATE SET {self._assignments(clause.sets)}"
-        return f"WHEN MATCHED{condition} THEN {action}"
-
-    def _assignments(self, sets: Mapping[str, Expression]) -> str:
-        return ", ".join(f"{column} = {self.expression(value)}" for column, value in sets.items())
+            return f"WHEN NOT MATCHED{condition} THEN INSERT ({', '.join(sets)}) VALUES ({', '.join(sets.values())})"
+        if clause.sets is None:
+            return f"WHEN MATCHED{condition} THEN DELETE"
+        assigned = ", ".join(f"{column} = {value}" for column, value in sets.items())
+        return f"WHEN MATCHED{condition} THEN UPDATE SET {assigned}"
 
     def using(self, using: Using) -> str:
         """The source of a statement."""
@@ -246,9 +239,6 @@ class Renderer:
                 return f"greatest({', '.join(map(self.expression, parts))})"
             case nodes.Lower(part):
                 return f"lower({self.expression(part)})"
-            case nodes.Contains(part, text):
-                found = self.literal(nodes.Literal(text, Type.STRING))
-                return f"instr({self.expression(part)}, {found}) > 0"
             case nodes.Like(part, pattern):
                 like = self.literal(nodes.Literal(pattern, Type.STRING))
                 return f"{self._within(part, BINDING[nodes.Combined])} LIKE {like}"

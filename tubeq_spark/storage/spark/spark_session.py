@@ -115,7 +115,7 @@ def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
 
 def _local_conf(app_name: str, package: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Combine all settings of a local session; those of the caller take precedence."""
-    ours = spark_conf() | {name: setting.value for name, setting in LOCAL_SETTINGS.items()}
+    ours = {**spark_conf(), **LOCAL_SETTINGS}
     ours |= {"spark.app.name": app_name, "spark.jars.packages": package}
     theirs = dict(conf)
     for name, separator in (("spark.jars.packages", ","), ("spark.driver.extraJavaOptions", " ")):
@@ -217,7 +217,7 @@ def _session_on(conf: SparkConf, gateway: JavaGateway | None = None) -> SparkSes
             f"{delta_package()}, or start a new process"
         )
         raise StoreError(message) from None
-    if conf.get("spark.log.level") == LOCAL_SETTINGS["spark.log.level"].value:
+    if conf.get("spark.log.level") == LOCAL_SETTINGS["spark.log.level"]:
         log4j = jvm.org.apache.logging.log4j
         for name in _REPORTED_ANYWAY:
             log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)

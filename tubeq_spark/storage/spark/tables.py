@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -19,7 +19,6 @@ from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.note import Commit, read_commit
 from tubeq_spark.storage.outcome import Outcome
-from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import (
@@ -31,11 +30,11 @@ from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrameWriter
 
+    from tubeq_spark.storage.spark.reads import SparkReads
     from tubeq_spark.storage.tables.schema import NewTable
 
 log = logging.getLogger(__name__)
@@ -52,25 +51,10 @@ _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 _FEATURE = "delta.feature."
 
 
-class _Engine(history.Reads, Protocol):
-    """The used part of a `SparkEngine`."""
-
-    spark: SparkSession
-    unreachable: bool
-
-    @property
-    def own(self) -> SparkSession: ...
-    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
-    def reading(self) -> AbstractContextManager[None]: ...
-    def files(self, directory: str) -> DataFrame: ...
-    def run(self, sql: str) -> None: ...
-    def hurried(self, table: str | None) -> AbstractContextManager[None]: ...
-
-
 class SparkTables(Tables):
     """The tables of a `SparkEngine`."""
 
-    def __init__(self, engine: _Engine) -> None:
+    def __init__(self, engine: SparkReads) -> None:
         """Use an engine for queries and statements."""
         self._engine = engine
 
@@ -174,7 +158,8 @@ class SparkTables(Tables):
         if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
-        return schema["data"].dataType == _payload_type(payload)
+        wanted = T.StringType() if payload is None else T.StructType.fromDDL(payload)
+        return schema["data"].dataType == wanted
 
     @staticmethod
     def refused_columns(error: BaseException) -> str | None:
@@ -225,7 +210,7 @@ class SparkTables(Tables):
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
-        return [read_commit(row) for row in history.newest(self._engine, table, limit)]
+        return [read_commit(row) for row in self._engine.newest(table, limit)]
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
@@ -256,10 +241,6 @@ def _directory_here(table: str) -> Path | None:
     path = path_of(table)
     directory = None if path is None else local_directory(path)
     return directory if directory is not None and directory.is_dir() else None
-
-
-def _payload_type(payload: str | None) -> T.DataType:
-    return T.StringType() if payload is None else T.StructType.fromDDL(payload)
 
 
 def _finds(look: Callable[[], object]) -> bool:

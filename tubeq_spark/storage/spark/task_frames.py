@@ -23,8 +23,7 @@ from pyspark.sql import functions as F
 from tubeq_spark.model.states import TRANSITIONS
 from tubeq_spark.storage.expression import all_of, row
 from tubeq_spark.storage.location import identifier, path_of
-from tubeq_spark.storage.spark.history import read_history
-from tubeq_spark.storage.spark.quoting import bigint, limited, string
+from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
@@ -100,12 +99,6 @@ class TaskFrames:
                 f"SELECT {identifier('unique')} AS tubeq_stored FROM {self._table.name} "
                 f"WHERE {text_of(all_of(used, row().unique.is_not_null()))}"
             )
-
-    def history(self, limit: int) -> DataFrame:
-        """The newest commits to the table, with their notes."""
-        return read_history(
-            self.engine.in_user_session(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
-        )
 
 
 def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:

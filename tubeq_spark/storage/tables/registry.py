@@ -200,13 +200,13 @@ class Registry(SystemTable):
             if changed == current:
                 return Plan(None, lambda _: changed)
             where = all_of(
-                _ROW.id == record.id,
-                _ROW.status == _LIVE,
-                _ROW.options == current.text,
+                _T.id == record.id,
+                _T.status == _LIVE,
+                _T.options == current.text,
             )
             status = _LIVE if changed.is_live else _DROPPED
             sets = {"options": literal(text), "status": literal(status)}
-            statement = Statement(self._table, where, [Clause(sets)], _ROW.id)
+            statement = Statement(self._table, where, [Clause(sets)], _T.id, ONE_ROW)
 
             def finish(affected: Affected) -> TubeRecord:
                 if affected.total != 1:

@@ -119,7 +119,7 @@ class TubeWriter(SegmentWriter):
 
     def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), only once for the same identity."""
-        stored: Mapping[str, Expression] | None = None
+        stored: Mapping[str, Expression] = {}
         if isinstance(rows, pa.Table):
             rows = stored_rows(rows, self._table.id)
         else:

@@ -1,0 +1,149 @@
+"""Reads the queue's own tables, and the history of their commits, by small queries of the queue's own session."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.times import US
+from tubeq_spark.storage.location import SESSIONS, name_of
+from tubeq_spark.storage.outcome import out_of_reach
+from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
+from tubeq_spark.storage.spark.jvm import in_pool
+from tubeq_spark.storage.spark.own_sessions import OwnSessions
+from tubeq_spark.storage.spark.quoting import limited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+#: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.
+HEARTBEATS = "tubeq-heartbeats"
+#: The number of commits that the first read of a history has. Each further read has ten times as many.
+_FIRST_LOOK = 200
+#: The largest difference between the clocks of hosts and of the storage, in microseconds.
+_SKEW = 15 * 60 * US
+
+
+class SparkReads:
+    """The part of a `SparkEngine` that reads."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Work with sessions derived from `spark`, the caller's session, which is not changed."""
+        self.spark = spark
+        self._own = OwnSessions(spark)
+        #: Whether the last read did not reach Spark at all.
+        self.unreachable = False
+
+    @property
+    def own(self) -> SparkSession:
+        """The session for the queue's own small statements."""
+        return self._own.get()
+
+    @property
+    def has_own(self) -> bool:
+        """Whether `own` is another session than the caller's."""
+        return self._own.are_had
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Run a block that reads tables, and turn errors of Spark into ours.
+
+        An `AnalysisException` is not changed, because it names the missing table or column.
+
+        Raises:
+            StoreError: Spark cannot be reached, or failed to read.
+        """
+        try:
+            yield
+        except TubeqError:
+            # A read within this one has already converted the error.
+            raise
+        except AnalysisException:
+            self.unreachable = False
+            raise
+        except Exception as error:
+            self.unreachable = is_unreachable(error)
+            if self.unreachable:
+                raise out_of_reach(error) from error
+            if is_from_engine(error):
+                msg = f"storage could not be read: {reason_of(error)}"
+                raise StoreError(msg) from error
+            raise
+        else:
+            self.unreachable = False
+
+    def hurried(self, table: str | None) -> AbstractContextManager[None]:
+        """Give the jobs of a block the next free slots if they are on the table of sessions.
+
+        Any thread may run such jobs while it holds a lock that the next heartbeat waits for.
+        """
+        is_urgent = table is not None and name_of(table) == SESSIONS
+        return in_pool(self.spark, HEARTBEATS) if is_urgent else nullcontext()
+
+    def collect(self, frame: DataFrame) -> list[Row]:
+        """The rows of a small DataFrame of the queue's own tables."""
+        with self.reading():
+            return frame.collect()
+
+    def frame(self, sql: str) -> DataFrame:
+        """A query in the queue's own session, as a DataFrame that has not run yet."""
+        with self.reading():
+            return self.own.sql(sql)
+
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a small query, given as SQL."""
+        return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
+
+    def files(self, directory: str) -> DataFrame:
+        """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
+        listing = self.own.read.format("binaryFile")
+        return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
+
+    def run(self, sql: str) -> None:
+        """Run a statement without a useful result, so without `collect`."""
+        self.own.sql(sql)
+
+    def newest(self, table: str, limit: int) -> list[dict[str, Any]]:
+        """The newest commits to a table for `read_commit`, the newest first."""
+        found = self.frame(f"DESCRIBE HISTORY {table} {limited(limit)}")
+        columns = (
+            "version",
+            "operation",
+            "userMetadata",
+            "operationParameters",
+            "operationMetrics",
+        )
+        rows = found.select(*columns, F.unix_micros("timestamp").alias("timestamp"))
+        return [row.asDict() for row in self.collect(rows)]
+
+
+def commits_since(
+    read: Callable[[int], Sequence[Mapping[str, Any]]], sent_us: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the newest commits, back to one before a moment. Some commits are yielded twice.
+
+    Args:
+        read: Reads a number of the newest commits, the newest first, with `version` and `timestamp`.
+        sent_us: The moment.
+
+    Raises:
+        StoreError: The log does not reach back to the moment any more.
+    """
+    before, limit = sent_us - _SKEW, _FIRST_LOOK
+    while commits := read(limit):
+        yield from commits
+        oldest = commits[-1]
+        if oldest["timestamp"] < before or oldest["version"] == 0:
+            return
+        if len(commits) < limit:
+            msg = f"the log was cleaned: version {oldest['version']} is younger than the statement"
+            raise StoreError(msg)
+        limit *= 10
