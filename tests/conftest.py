@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import uuid
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -49,7 +50,7 @@ _HAD_JVM = pytest.StashKey[bool]()
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
-# What is about Spark is tested on Spark: it commits at new places if a test asks for nothing else.
+# At new locations Spark commits, unless a test chooses another engine: the tests of Spark's statements need it.
 os.environ.setdefault("TUBEQ_ENGINE", "spark")
 # Tests of power cuts ask for more; the others need not wait for the disk.
 os.environ.setdefault("TUBEQ_DURABILITY", "none")
@@ -160,3 +161,12 @@ def spark(
 def location(tmp_path: Path) -> str:
     """A place for a queue that nobody else uses."""
     return str(tmp_path / "queue")
+
+
+@pytest.fixture
+def schema(spark: SparkSession) -> Iterator[str]:
+    """A new schema of the session's catalog, for a queue that nobody else uses."""
+    name = f"q{uuid.uuid4().hex[:8]}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield f"spark_catalog.{name}"
+    spark.sql(f"DROP SCHEMA {name} CASCADE")

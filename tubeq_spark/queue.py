@@ -163,8 +163,8 @@ class Queue:
                 created.
             InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or has another committer than `engine`; or the clock is past September 2093, the
-                end of the task ids.
+            StoreError: The location cannot be used, or has another committer than `engine`; or the
+                clock is past September 2093, the end of the task ids.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
         a session.

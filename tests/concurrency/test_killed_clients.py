@@ -47,7 +47,7 @@ while True:
     print("put", tube.put("theirs").task_id, flush=True)
 """
 
-#: When the tube is there, puts a task to have all classes loaded, and another one when it is told to.
+#: Puts a task into the tube, so that the JVM loads all classes. Puts another one when it reads a line.
 VICTIM = """
 import sys
 from tubeq_spark import Queue, local_session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +12,7 @@ from tubeq_spark import InvalidOptionError, Queue, StoreError, TubeNotFoundError
 from tubeq_spark.storage.tables.schema import FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def schema(spark: SparkSession) -> Iterator[str]:
-    name = f"q{uuid.uuid4().hex[:8]}"
-    spark.sql(f"CREATE SCHEMA {name}")
-    yield f"spark_catalog.{name}"
-    spark.sql(f"DROP SCHEMA {name} CASCADE")
 
 
 @pytest.mark.thorough

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark.storage.log.actions import encoded
-from tubeq_spark.storage.log.commit_text import (
-    fault_of,
-)
+from tubeq_spark.storage.log.commit_text import fault_of
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
 from tubeq_spark.storage.log.log_files import LogFiles
 from tubeq_spark.storage.store.store import DictStore, Files

@@ -1,7 +1,7 @@
 """Chooses who commits at a location: the native engine in this process, or Spark.
 
-The registry names the committer, from the creation of the location on, and all programs follow it. `committer_of_new` is
-the rule for a new location.
+The registry names the committer from the creation of the location on, and all programs use it. `committer_of_new` is the
+rule for a new location.
 """
 
 from __future__ import annotations

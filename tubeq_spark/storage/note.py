@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The last version of each table that the running attempt of a verb has read.
 versions_read: ContextVar[dict[str, int]] = ContextVar("tubeq_versions_read")
+#: The columns of DESCRIBE HISTORY that `read_commit` reads, beside `timestamp`.
+HISTORY = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
 #: So many of the newest commits are searched for a write.
 NEWEST = 10
 #: The operations, by the names of both engines, of commits around VACUUM, which write no rows.

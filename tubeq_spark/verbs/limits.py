@@ -211,8 +211,8 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
 def behind(ctx: TubeContext, heads: pa.Table) -> pa.Table:
     """The sub-queues from which a large take takes after a conflict.
 
-    They have the priority of the first one, and their taken-utube rows are in one partition. Of these partitions it is the one whose
-    first sub-queue comes last, because the rivals of the take begin with the first sub-queues.
+    They have the priority of the first one, and their taken-utube rows are in one partition. Of these partitions it is
+    the one whose first sub-queue comes last, because the rivals of the take begin with the first sub-queues.
     """
     key = pc.struct_field(flat(heads.column("first")), [0])
     heads = heads.filter(pc.equal(key, key[0])) if heads.num_rows else heads

@@ -23,11 +23,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.locks.committer import (
-    NO_JVM,
-    JvmNote,
-    is_answered,
-)
+from tubeq_spark.storage.locks.committer import NO_JVM, JvmNote, is_answered
 from tubeq_spark.storage.locks.lock_file import LockFile
 
 if TYPE_CHECKING:

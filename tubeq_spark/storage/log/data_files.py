@@ -210,8 +210,7 @@ def _file(
     rows: pa.Table,
     at_ms: int,
 ) -> DataFile:
-    names = [name for name in _measured(shape) if name in rows.column_names]
-    stats = _statistics(rows.num_rows, _of_rows(rows, names))
+    stats = _statistics(rows.num_rows, _of_rows(rows, _measured(shape)))
     return DataFile(path, size, partition, as_json(stats), at_ms)
 
 
@@ -236,7 +235,9 @@ def _directory(column: str, value: int | None) -> str:
 
 
 def _measured(shape: Shape) -> Sequence[str]:
-    return list(dict.fromkeys([*shape.measured, *_TOLD]))
+    # Arrow makes a new list each time it is asked for names.
+    names = shape.schema.names
+    return list(dict.fromkeys([*shape.measured, *(name for name in _TOLD if name in names)]))
 
 
 def _of_rows(rows: pa.Table, names: Sequence[str]) -> Iterator[Measured]:

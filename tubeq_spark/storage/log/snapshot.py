@@ -130,9 +130,12 @@ class Shape:
     @property
     def measured(self) -> Sequence[str]:
         """The columns of which files have statistics."""
+        columns = [name for name in self.schema.names if name not in self.by]
         named = self.properties.get("delta.dataSkippingStatsColumns")
-        names = self.schema.names if named is None else [n.strip() for n in named.split(",")]
-        return [name for name in names if name in self.schema.names and name not in self.by]
+        if named is None:
+            return columns
+        names = [name.strip() for name in named.split(",")]
+        return [name for name in names if name in columns]
 
 
 def _features(

@@ -68,10 +68,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bytes of memory that a statement needs for each row that it reads, and for each byte of the rows' files. They
-#: include the copies of the rows. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times this estimate.
-_ROW_BYTES, _PER_FILE_BYTE = 500, 4
-
 
 class NativeEngine(Engine):
     """Reads and writes tables in this process. Thread-safe."""

@@ -22,7 +22,7 @@ from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.note import Commit, Note, is_of, new_operation_id, read_commit
+from tubeq_spark.storage.note import HISTORY, Commit, Note, is_of, new_operation_id, read_commit
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.store.local_store import LocalStore
@@ -273,9 +273,8 @@ class NativeTables(Tables):
 
 def _row(info: Mapping[str, Any]) -> dict[str, Any]:
     """A commit info with its version as Spark's DESCRIBE HISTORY shows it; the time in microseconds."""
-    names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
     at_us = int(info.get("timestamp") or 0) * 1000
-    return {name: info.get(name) for name in names} | {"timestamp": at_us}
+    return {name: info.get(name) for name in HISTORY} | {"timestamp": at_us}
 
 
 def _type_of(payload: str | None) -> pa.DataType:

@@ -12,6 +12,7 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.location import SESSIONS, name_of
+from tubeq_spark.storage.note import HISTORY
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.jvm import in_pool
@@ -114,14 +115,7 @@ class SparkReads:
     def newest(self, table: str, limit: int) -> list[dict[str, Any]]:
         """The newest commits to a table for `read_commit`, the newest first."""
         found = self.frame(f"DESCRIBE HISTORY {table} {limited(limit)}")
-        columns = (
-            "version",
-            "operation",
-            "userMetadata",
-            "operationParameters",
-            "operationMetrics",
-        )
-        rows = found.select(*columns, F.unix_micros("timestamp").alias("timestamp"))
+        rows = found.select(*HISTORY, F.unix_micros("timestamp").alias("timestamp"))
         return [row.asDict() for row in self.collect(rows)]
 
 
