@@ -76,12 +76,13 @@ class Lives:
             before anybody sees it.
         clashes: Results that disagree with an earlier one about what never changes, with a text.
         strangers: Keys of tasks that nobody has put.
+        apart: By how many microseconds the clocks of two programs differ, at most.
     """
 
     def __init__(self, history: History) -> None:
         self._history = history
         skews = [actor.skew for actor in history.actors.values()] or [0]
-        self._fastest, self._apart = max(skews), max(skews) - min(skews)
+        self._fastest, self.apart = max(skews), max(skews) - min(skews)
         self._alters = [c for c in history.calls if c.verb == "alter" and c.outcome != "raised"]
         self.windows = dict(self._all_windows())
         self.keys: dict[int, str] = {}
@@ -205,7 +206,7 @@ class Lives:
         """When the session of each silent actor may be dead for others."""
         found: dict[str, list[Death]] = defaultdict(list)
         # A beat may be a third of the ttr old when the silence begins.
-        least = self._history.ttr // 2 - self._apart - _SLACK
+        least = self._history.ttr // 2 - self.apart - _SLACK
         silences = {name: self._silences(name) for name in self._history.actors}
         for call in self._history.calls:
             long = [each for each in silences[call.actor] if each[1] - each[0] > least]
@@ -214,12 +215,12 @@ class Lives:
             begin, end = long[0]
             # The session surely gets no beat after the last silence has begun.
             silent = self._history.actors[call.actor].silent
-            over = (silent[-1][0] if silent else NEVER) + self._history.ttr + self._apart + _NOTICED
+            over = (silent[-1][0] if silent else NEVER) + self._history.ttr + self.apart + _NOTICED
             found[call.session].append(Death(begin + least, over if end >= NEVER else NEVER))
         for call in self._history.calls:
             if call.verb in ENDS and call.session is not None and call.error != "SessionError":
                 # If the storage fails, tasks are left until others notice the end of the session.
-                over = call.ended + self._history.ttr + self._apart + _NOTICED
+                over = call.ended + self._history.ttr + self.apart + _NOTICED
                 found[call.session].append(
                     Death(call.began, NEVER if call.outcome == "raised" else over)
                 )
@@ -233,7 +234,7 @@ class Lives:
 
     def has_session(self, session: str, call: Call) -> bool:
         """Whether a session surely lives throughout a call: it has just taken tasks, for which it needs a lease."""
-        least = self._history.ttr // 2 - self._apart - _SLACK
+        least = self._history.ttr // 2 - self.apart - _SLACK
         return self._deaths.get(session, ALIVE).possible > call.ended and any(
             other.session == session and other.last < call.first and other.result
             for other in self._history.calls

@@ -491,6 +491,20 @@ def test_a_sub_queue_over_its_rate() -> None:
     assert story.rules == {"rate"}
 
 
+def test_a_rate_ends_by_the_clock_of_the_take_that_used_it() -> None:
+    story = Story("utube", rate=[1, 10 * US])
+    story.history.actors["b"] = Actor("b", skew=4 * US)
+    served, _ = story.put(utube="x"), story.put(utube="x")
+    story.take(served, "b", utube="x")
+    story.call("b", "ack", story.task(served, "-", utube="x", attempts=1), ids=[served])
+    story.now += 11 * US
+    story.call("a", "take", None, n=1)
+    assert story.rules == set()
+    story.now += 4 * US
+    story.call("a", "take", None, n=1)
+    assert story.rules == {"not found"}
+
+
 def test_a_rival_with_a_task_that_nobody_has_put() -> None:
     story = Story("utube")
     story.take(story.put(utube="x"), utube="x")
