@@ -6,23 +6,19 @@ changed rows replace the partitions that they are in.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.arrow.columns import array, empty, held, whole
-from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome, of_kind
-from tubeq_spark.storage.arrow.evaluate import holds, of_table
-from tubeq_spark.storage.arrow.statement import changed, inserted_alone
+from tubeq_spark.storage.arrow.columns import held, whole
+from tubeq_spark.storage.arrow.statement import Applied, of_kind
 from tubeq_spark.storage.ended import total
-from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.query import columns_of, implied
 from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
@@ -87,7 +83,7 @@ class Writer:
                 raise
             if decision.rows is not None:
                 affected, written = _with_written(statement, decision.affected, snapshot)
-                gone = target.files_in(decision.changed or ())
+                gone = target.files_in(decision.changed)
                 change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
                 feed = decision.feed
                 if feed is not None and written:
@@ -151,6 +147,23 @@ class Writer:
         return affected
 
 
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """The changes of a statement.
+
+    Attributes:
+        affected: The numbers of changed rows.
+        rows: The new rows of the replaced partitions; `None` if nothing changes.
+        changed: The replaced partitions; empty if it removes no file.
+        feed: The changed rows for the table's change feed; `None` if it has none.
+    """
+
+    affected: Affected
+    rows: pa.Table | None = None
+    changed: Collection[Partition] = ()
+    feed: pa.Table | None = None
+
+
 class _Target:
     """The version on which a statement decides."""
 
@@ -163,34 +176,27 @@ class _Target:
         #: The files that are read. The others stay, because none of their rows changes.
         self._listed = self._all
         if len(self._all.files) > 1:
-            self._listed = self._all.narrowed(implied(statement.where, "t", ""))
+            self._listed = self._all.narrowed(statement.where)
 
-    def decision(self) -> Decision:
+    def decision(self) -> _Decision:
         """The new rows, and the partitions that they replace.
 
         Raises:
             RefusedError: A row would get `FAIL`.
-            DuplicateError: The statement is ambiguous.
             NotByArrowError: Arrow cannot run the statement.
         """
-        statement, schema, by = self._statement, self._shape.schema, self.by
-        # A statement that cannot insert needs no short cut: it finds no rows.
-        is_new = bool(statement.inserts and by and statement.partitions and not self._all.files)
-        new = inserted_alone(statement, schema) if is_new else None
-        if new is not None:
-            return Decision(Affected(inserted=new.num_rows), new if new.num_rows else None)
-        rows = empty(schema) if is_new else self._files.rows(self._listed)
-        outcome = StatementOutcome(statement, changed(statement, rows, by), schema, by)
-        affected = outcome.affected()
+        rows = self._files.rows(self._listed)
+        applied = Applied(self._statement, rows, self.by)
+        affected = applied.affected
         if not affected.total:
-            return Decision(affected)
+            return _Decision(affected)
         if affected.total == affected.inserted:
             # No stored row changes: the new rows are added beside them.
-            return Decision(affected, outcome.inserted())
-        decision = outcome.decision(affected)
-        if self._shape.properties.get(CHANGE_FEED) == "true":
-            return replace(decision, feed=outcome.feed(rows))
-        return decision
+            return _Decision(affected, applied.inserted)
+        changed = applied.partitions()
+        has_feed = self._shape.properties.get(CHANGE_FEED) == "true"
+        feed = applied.feed() if has_feed else None
+        return _Decision(affected, applied.rows(changed), changed, feed)
 
     def files_in(self, partitions: Collection[Partition]) -> list[DataFile]:
         """The files in some partitions whose rows were read."""
@@ -213,38 +219,14 @@ def _removed_unread(snapshot: Snapshot, statement: Statement) -> Sequence[DataFi
     A statement may name all rows of its partitions. Partitions only lose rows, so the log's number of rows shows that
     none has left them.
     """
-    if is_of_whole_partitions(statement, snapshot.shape.by):
-        return _files_that_go(snapshot, statement)
-    if statement.removes is None:
+    if statement.removes is None and not statement.removes_partitions:
         return None
     files = snapshot.within(statement.partitions)
+    if statement.removes_partitions:
+        return files
     counts = [file.rows for file in files]
     known = sum(count for count in counts if count is not None)
     return files if None not in counts and known == statement.removes else None
-
-
-def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
-    """The files whose partitions a statement removes.
-
-    Raises:
-        NotByArrowError: Arrow cannot evaluate the condition.
-        pa.ArrowException: The condition cannot be computed.
-    """
-    files = snapshot.within(statement.partitions)
-    if not files:
-        return []
-    where = statement.where
-    if isinstance(where, In) and isinstance(where.part, Column) and not where.negated:
-        # Each ack has this condition. To compare a few numbers, Arrow would need a tenth of the ack's time.
-        wanted = {literal.value for literal in where.values} - {None}
-        return [file for file in files if file.partition[where.part.name] in wanted]
-    schema = snapshot.shape.schema
-    columns = {
-        name: array([file.partition[name] for file in files], schema.field(name).type)
-        for name in snapshot.shape.by
-    }
-    going = holds(where, of_table(pa.table(columns)), len(files))
-    return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
 
 
 def _with_written(
@@ -302,11 +284,6 @@ def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
         return None if is_changed or is_done(append, later.version_under) else change
 
     return replace(change, on=on)
-
-
-def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
-    """Whether a statement only removes rows, by conditions on partition columns."""
-    return statement.using is None and columns_of(statement.where) <= set(by)
 
 
 def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:
