@@ -24,7 +24,7 @@ from tubeq_spark.model.changes import Every, Move, Renew
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.arrow.columns import source_table
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
-from tubeq_spark.storage.arrow.statement import ROW, changed, inserted_alone, once
+from tubeq_spark.storage.arrow.statement import ROW, Matching, inserted_alone, once
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -97,7 +97,7 @@ def by_library(statement: Statement, rows: pa.Table, *, is_new: bool = False) ->
 
 
 def by_arrow(statement: Statement, rows: pa.Table) -> pa.Table:
-    return changed(statement, named_by(statement, rows), by_of(statement))
+    return Matching(statement, by_of(statement)).changed(named_by(statement, rows))
 
 
 def by_of(statement: Statement) -> Sequence[str]:

@@ -21,7 +21,7 @@ from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, o
 from tubeq_spark.storage.arrow.select import numbered
 from tubeq_spark.storage.expression import TRUE, Compared, Fail
 from tubeq_spark.storage.query import aliases_of, conditions_of
-from tubeq_spark.storage.statement import ONE_ROW
+from tubeq_spark.storage.statement import MOST_NAMED, ONE_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,29 +45,6 @@ _PAIRS = 4_000_000
 def _has_source(statement: Statement) -> bool:
     """Whether a statement reads a source besides its table."""
     return statement.inserts or statement.using not in (None, ONE_ROW)
-
-
-def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """The rows of a table after a statement, and the rows that it inserts.
-
-    Args:
-        statement: The statement.
-        rows: The rows of the partitions that it names.
-        by: The table's partition columns.
-
-    Returns:
-        The columns of the table, with `CLAUSE`, `ROW`, and `FROM` of each partition column.
-
-    Raises:
-        NotByArrowError: Arrow cannot compute it.
-        pa.ArrowException: A value cannot be computed.
-    """
-    if not _has_source(statement):
-        places = numbers_from_0(rows.num_rows)
-        lookup = of_table(rows)
-        where = holds(statement.where, lookup, rows.num_rows)
-        return _rows_after(rows, lookup, places, by, statement.clauses, where)
-    return _Matching(statement, rows, by).found()
 
 
 def inserted_alone(statement: Statement, schema: pa.Schema) -> pa.Table | None:
@@ -155,27 +132,50 @@ class _Side:
         return lambda alias, name: taken(columns(alias, name), self.places)
 
 
-class _Matching:
-    """The matching of the rows of a table with those of a source."""
+class Matching:
+    """The matching of the rows of a table, in one part or more, with those of a statement's source."""
 
-    def __init__(self, statement: Statement, rows: pa.Table, by: Sequence[str]) -> None:
+    def __init__(self, statement: Statement, by: Sequence[str]) -> None:
+        """Begin with the rows of the first part.
+
+        Args:
+            statement: The statement.
+            by: The table's partition columns.
+        """
         self._statement = statement
-        self._rows = rows
-        self._schema = rows.schema
         self._by = by
         self._source = source_table(statement.using or ONE_ROW)
+        #: The indexes of the source rows that have matched no row so far.
+        self._new = numbers_from_0(self._source.num_rows)
 
-    def found(self) -> pa.Table:
-        """All rows of the table, and the source rows that match none and are inserted."""
+    def changed(self, rows: pa.Table, *, are_last: bool = True) -> pa.Table:
+        """The next rows of the table after the statement; with the last ones also the rows that it inserts.
+
+        Args:
+            rows: The rows, of the partitions that the statement names.
+            are_last: Whether no others follow.
+
+        Returns:
+            The columns of the table, with `CLAUSE`, `ROW`, and `FROM` of each partition column.
+
+        Raises:
+            NotByArrowError: Arrow cannot compute it.
+            pa.ArrowException: A value cannot be computed.
+        """
+        self._rows, self._schema = rows, rows.schema
+        if not _has_source(self._statement):
+            lookup, count = of_table(rows), rows.num_rows
+            where = holds(self._statement.where, lookup, count)
+            clauses = self._statement.clauses
+            return _rows_after(rows, lookup, numbers_from_0(count), self._by, clauses, where)
         parts: list[pa.Table] = []
-        new = self._source
-        if self._rows.num_rows:
+        if rows.num_rows:
             targets, sources = self._pairs()
-            new = self._without(self._source, sources)
+            self._new = _without(self._new, sources)
             parts += self._of_table(targets, sources)
-        if new.num_rows and self._statement.inserts:
-            parts.append(self._inserted(new))
-        return pa.concat_tables(parts) if parts else self._inserted(new.slice(0, 0))
+        if are_last and self._statement.inserts and len(self._new):
+            parts.append(self._inserted(taken(self._source, self._new)))
+        return pa.concat_tables(parts) if parts else self._inserted(self._source.slice(0, 0))
 
     def _of_table(self, targets: pa.Array, sources: pa.Array) -> Iterator[pa.Table]:
         """The rows of the table, first those that match source rows."""
@@ -183,19 +183,11 @@ class _Matching:
             rows = taken(self._rows, targets)
             lookup = self._beside(targets, sources)
             yield once(_rows_after(rows, lookup, targets, self._by, self._statement.clauses))
-        numbers = numbers_from_0(self._rows.num_rows)
-        rows = self._without(self._rows.append_column(ROW, numbers), targets)
-        if len(targets) and not rows.num_rows:
+        places = _without(numbers_from_0(self._rows.num_rows), targets)
+        if len(targets) and not len(places):
             return
-        others = rows.drop_columns([ROW])
-        yield _rows_after(others, of_table(others), rows.column(ROW), self._by)
-
-    @staticmethod
-    def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
-        if not len(places):
-            return rows
-        stays = pc.invert(pc.is_in(numbers_from_0(rows.num_rows), value_set=places))
-        return taken(rows, pc.indices_nonzero(stays))
+        others = taken(self._rows, places) if len(targets) else self._rows
+        yield _rows_after(others, of_table(others), places, self._by)
 
     def _pairs(self) -> tuple[pa.Array, pa.Array]:
         """The indexes of matching rows, in the table and in the source."""
@@ -256,6 +248,13 @@ class _Matching:
         return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
+def _without(places: pa.Array, others: pa.Array) -> pa.Array:
+    """Some indexes without others."""
+    if not len(others):
+        return places
+    return places.filter(pc.invert(pc.is_in(places, value_set=others)))
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
     """A value of a table row and a value of a source row that must be equal, or both NULL."""
@@ -278,6 +277,11 @@ def _key(condition: Expression) -> _Key | None:
 
 def _joined(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array, pa.Array]:
     """The indexes of the rows whose keys match, as pairs."""
+    for key in keys if len(source.places) > len(table.places) + MOST_NAMED else ():
+        # A part of a large table has few of the values that a large source names.
+        theirs, named = _of_one_type(*table.values([key.table]), *source.values([key.source]))
+        near = pc.indices_nonzero(pc.is_in(named, value_set=theirs))
+        source = _Side(source.rows, taken(source.places, near))
     left, right = _numbers(table, source, keys)
     kept = pc.indices_nonzero(right.is_valid())
     places, right = taken(source.places, kept), taken(right, kept)
