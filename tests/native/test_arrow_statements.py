@@ -22,7 +22,7 @@ from tests.unit.golden.sample_values import NOW
 from tubeq_spark.model.changes import Every, Move, Renew
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.arrow.columns import table_of
-from tubeq_spark.storage.arrow.statement import Applied, RefusedError
+from tubeq_spark.storage.arrow.statement import Matching, RefusedError
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -102,7 +102,7 @@ def by_library(
 def by_arrow(statement: Statement, rows: pa.Table) -> Changed | str:
     """What Arrow makes of the rows of a statement."""
     try:
-        applied = Applied(statement, named_by(statement, rows), by_of(statement))
+        applied = Matching(statement, by_of(statement)).applied(named_by(statement, rows))
     except RefusedError:
         return REFUSED
     if not applied.affected.total:

@@ -58,6 +58,15 @@ class Affected:
         """The number of all changed rows."""
         return self.inserted + self.updated + self.deleted
 
+    def __add__(self, other: Affected) -> Affected:
+        """The numbers for both of two parts of a table."""
+        return Affected(
+            self.inserted + other.inserted,
+            self.updated + other.updated,
+            self.deleted + other.deleted,
+            self.kept + other.kept,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Clause:

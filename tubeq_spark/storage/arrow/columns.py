@@ -7,6 +7,7 @@ third of a second for a worker that never uses a DataFrame. So the buffers of fr
 from __future__ import annotations
 
 from array import array as packed
+from collections import Counter
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -180,6 +181,13 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
         return {(value,) for value in rows.column(columns[0]).unique().to_pylist()}
     keys = _keys(rows, columns).unique().to_pylist()
     return {tuple(map(int, key.split(_BETWEEN))) for key in keys}
+
+
+def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
+    """How often each value occurs."""
+    found = pc.value_counts(values)
+    pairs = zip(*(found.field(name).to_pylist() for name in ("values", "counts")), strict=True)
+    return Counter(dict(pairs))
 
 
 def grouped(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:

@@ -23,13 +23,14 @@ from tubeq_spark.storage.arrow.evaluate import column, holds, of_table
 from tubeq_spark.storage.arrow.select import numbered
 from tubeq_spark.storage.expression import STALE, Fail
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.statement import MOST_NAMED, Affected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.arrow.evaluate import Lookup, Values
+    from tubeq_spark.storage.expression import Compared
     from tubeq_spark.storage.statement import Clause, Statement
 
 #: The column of a change feed that says how a row was changed.
@@ -45,41 +46,125 @@ class RefusedError(EngineError):
         super().__init__(STALE, Outcome.STALE)
 
 
-class Applied:
-    """A statement, applied to the rows of its table.
+class Matching:
+    """The matching of the rows of a table, in one part or more, with the source of a statement."""
 
-    Attributes:
-        affected: The numbers of changed rows.
-        inserted: The inserted rows.
-    """
-
-    def __init__(self, statement: Statement, rows: pa.Table, by: Sequence[str]) -> None:
-        """Apply a statement.
+    def __init__(self, statement: Statement, by: Sequence[str]) -> None:
+        """Begin with the rows of the first part.
 
         Args:
             statement: The statement.
-            rows: The rows of the partitions that it reads.
             by: The partition columns of the table.
+
+        Raises:
+            StoreError: The source is a DataFrame of Spark.
+        """
+        self._statement, self._by = statement, by
+        self._source = _source_of(statement)
+        #: The indexes of the source rows that have matched no row so far.
+        self._others = numbers_from_0(self._source.num_rows)
+
+    def applied(self, rows: pa.Table, *, are_last: bool = True) -> Applied:
+        """Apply the statement to the next rows; with the last ones it also inserts rows.
+
+        Args:
+            rows: The rows, of the partitions that the statement reads.
+            are_last: Whether no others follow.
 
         Raises:
             RefusedError: A row would get `FAIL`.
             NotByArrowError: Arrow cannot compute it.
             pa.ArrowException: A value cannot be computed.
         """
-        self._rows, self._by = rows, by
-        source = _source_of(statement)
-        found = _matches(statement, rows, source)
-        before = taken(rows, found.places)
-        changed = _apply(statement.changes, _pairs(before, taken(source, found.of_source)), before)
-        others = taken(source, found.others)
-        new = _apply(statement.inserts, of_table(others), _nulls(rows.schema, others.num_rows))
-        self.inserted = _where(new.rows, new.is_set)
+        places, of_source = self._matched(rows)
+        before, source = taken(rows, places), taken(self._source, of_source)
+        changed = _apply(self._statement.changes, _pairs(before, source), before)
+        others = taken(self._source, self._others) if are_last else self._source[:0]
+        nothing = _nulls(rows.schema, others.num_rows)
+        new = _apply(self._statement.inserts, of_table(others), nothing)
+        return Applied(rows, self._by, places, changed, _where(new.rows, new.is_set))
+
+    def _matched(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """The indexes of the rows that match, and the index of the source row of each."""
+        on, where, source = self._statement.on, self._statement.where, self._source
+        places, near = numbers_from_0(rows.num_rows), numbers_from_0(source.num_rows)
+        if where is not None and len(places):
+            places = _where(places, holds(where, of_table(rows), len(places)))
+        if not len(places):
+            return places, near[:0]
+        if not on:
+            self._others = near[:0]
+            return places, repeated(0, pa.int64(), len(places))
+        rows = taken(rows, places)
+        if source.num_rows > rows.num_rows + MOST_NAMED:
+            # A part of a large table has few of the values that a large source names.
+            theirs, ours = _keys(on[:1], rows, source)
+            near = _where(near, pc.is_in(ours, value_set=theirs))
+            source = taken(source, near)
+        theirs, ours = _keys(on, rows, source)
+        matched = _where(near, pc.is_in(ours, value_set=theirs))
+        self._others = _where(self._others, pc.invert(pc.is_in(self._others, value_set=matched)))
+        of_source = pc.index_in(theirs, value_set=ours)
+        return _where(places, of_source.is_valid()), taken(near, of_source.drop_null())
+
+
+def _source_of(statement: Statement) -> pa.Table:
+    """The source rows of a statement. Raises as `Matching`."""
+    named, new = statement.named, statement.new
+    if new is None:
+        return _ONE_ROW if named is None else named
+    rows = held(new)
+    return rows if named is None else pa.concat_tables([rows, named], promote_options="default")
+
+
+def _keys(on: Sequence[Compared], rows: pa.Table, source: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """The values by which rows match: of the table, and of the source.
+
+    NULLs are equal, because a column of the table that is compared by `=` has none.
+    """
+    pairs = []
+    for compared in on:
+        right = flat(column(compared.right, of_table(source), None, source.num_rows))
+        left = flat(column(compared.left, of_table(rows), right.type, rows.num_rows))
+        pairs.append(pa.concat_arrays([left, right]))
+    keys = pairs[0] if len(pairs) == 1 else numbered(pairs)
+    return keys[: rows.num_rows], keys[rows.num_rows :]
+
+
+def _pairs(rows: pa.Table, source: pa.Table) -> Lookup:
+    """The columns of rows of the table, and of the source row of each."""
+    of_rows, of_source = of_table(rows), of_table(source)
+    return lambda alias, name: (of_source if alias == "s" else of_rows)(alias, name)
+
+
+# -- what becomes of them ----------------------------------------------------------------------------
+
+
+class Applied:
+    """A statement, applied to some rows of its table.
+
+    Attributes:
+        affected: The numbers of changed rows.
+        inserted: The inserted rows.
+    """
+
+    def __init__(
+        self,
+        rows: pa.Table,
+        by: Sequence[str],
+        places: pa.Array,
+        changed: _Changed,
+        inserted: pa.Table,
+    ) -> None:
+        """Hold the result for some rows, and for those of them that match, which are at some places."""
+        self._rows, self._by, self.inserted = rows, by, inserted
         self.affected = Affected(
-            self.inserted.num_rows, changed.updated, changed.removed, changed.given_away
+            inserted.num_rows, changed.updated, changed.removed, changed.given_away
         )
-        #: The rows that change, with their indexes, and these rows afterwards.
         touched = pc.or_(changed.is_set, changed.is_removed)
-        self._places, self._before = _where(found.places, touched), _where(before, touched)
+        #: The rows that change, by their indexes and as they are before, and these rows afterwards.
+        self._places = _where(places, touched)
+        self._before = taken(rows, self._places)
         self._is_removed = _where(changed.is_removed, touched)
         self._after = _where(changed.rows, changed.is_set)
 
@@ -110,78 +195,6 @@ class Applied:
 def of_kind(rows: pa.Table, kind: str) -> pa.Table:
     """Rows for the change feed that were changed in one way, as Delta names it."""
     return rows.append_column(KIND, repeated(kind, pa.string(), rows.num_rows))
-
-
-# -- which rows --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Matches:
-    """The rows that match, by their indexes.
-
-    Attributes:
-        places: The rows of the table that match.
-        of_source: The source row of each.
-        others: The source rows that match none.
-    """
-
-    places: pa.Array
-    of_source: pa.Array
-    others: pa.Array
-
-
-def _source_of(statement: Statement) -> pa.Table:
-    """The source rows of a statement.
-
-    Raises:
-        StoreError: The rows are a DataFrame of Spark.
-    """
-    named, new = statement.named, statement.new
-    if new is None:
-        return _ONE_ROW if named is None else named
-    rows = held(new)
-    return rows if named is None else pa.concat_tables([rows, named], promote_options="default")
-
-
-def _matches(statement: Statement, rows: pa.Table, source: pa.Table) -> _Matches:
-    """Find the rows that match."""
-    everyone = numbers_from_0(source.num_rows)
-    places = numbers_from_0(rows.num_rows)
-    if statement.where is not None and len(places):
-        places = pc.indices_nonzero(holds(statement.where, of_table(rows), len(places)))
-    if not len(places):
-        return _Matches(places, everyone[:0], everyone)
-    if not statement.on:
-        return _Matches(places, repeated(0, pa.int64(), len(places)), everyone[:0])
-    theirs, ours = _keys(statement, taken(rows, places), source)
-    of_source = pc.index_in(theirs, value_set=ours)
-    others = pc.invert(pc.is_in(ours, value_set=theirs))
-    return _Matches(
-        _where(places, of_source.is_valid()), of_source.drop_null(), _where(everyone, others)
-    )
-
-
-def _keys(statement: Statement, rows: pa.Table, source: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """The values by which rows match: of the table, and of the source.
-
-    NULLs are equal, because a column of the table that is compared by `=` has none.
-    """
-    pairs = []
-    for compared in statement.on:
-        right = flat(column(compared.right, of_table(source), None, source.num_rows))
-        left = flat(column(compared.left, of_table(rows), right.type, rows.num_rows))
-        pairs.append(pa.concat_arrays([left, right]))
-    keys = pairs[0] if len(pairs) == 1 else numbered(pairs)
-    return keys[: rows.num_rows], keys[rows.num_rows :]
-
-
-def _pairs(rows: pa.Table, source: pa.Table) -> Lookup:
-    """The columns of rows of the table, and of the source row of each."""
-    of_rows, of_source = of_table(rows), of_table(source)
-    return lambda alias, name: (of_source if alias == "s" else of_rows)(alias, name)
-
-
-# -- what becomes of them ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import held, whole
-from tubeq_spark.storage.arrow.statement import Applied, of_kind
+from tubeq_spark.storage.arrow.statement import Matching, of_kind
 from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.errors import OF_ROWS
@@ -23,14 +23,13 @@ from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.native.small_files import SmallFiles
+    from tubeq_spark.storage.native.small_files import FilesRows, SmallFiles
     from tubeq_spark.storage.note import Note
     from tubeq_spark.storage.statement import Append, Statement
 
@@ -72,26 +71,68 @@ class Writer:
             gone = _removed_unread(snapshot, statement)
             if gone is not None:
                 return self._remove(table, base, statement, note, gone)
-            target = _Target(table, snapshot, statement, self._files)
+            earlier: list[DataFile] = []
             try:
-                decision = target.decision()
-            except (OSError, *OF_ROWS) as error:
-                bad.look(near := snapshot.within(statement.partitions))
-                if bad.among(near):
-                    # The next decision leaves the file out, or raises an error that names it.
-                    raise EngineError(reason_of(error), Outcome.CONFLICT) from error
+                change, affected = self._decided(table, snapshot, statement, note, earlier)
+            except BaseException as error:
+                table.discard(earlier)
+                if isinstance(error, (OSError, *OF_ROWS)):
+                    bad.look(near := snapshot.within(statement.partitions))
+                    if bad.among(near):
+                        # The next decision leaves the file out, or raises an error that names it.
+                        raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
-            if decision.rows is not None:
-                affected, written = _with_written(statement, decision.affected, snapshot)
-                gone = target.files_in(decision.changed)
-                change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
-                feed = decision.feed
-                if feed is not None and written:
-                    added = self._files.rows(Listed(table, written, snapshot.shape.schema))
-                    feed = pa.concat_tables([feed, of_kind(added, "insert")])
-                self.commit(table, base, replace(change, feed=feed))
-                return affected
-            return decision.affected
+            if change is not None:
+                self.commit(table, base, change)
+            return affected
+
+    def _decided(
+        self,
+        table: PlainTable,
+        snapshot: Snapshot,
+        statement: Statement,
+        note: Note,
+        earlier: list[DataFile],
+    ) -> tuple[Change | None, Affected]:
+        """Decide a statement part by part, and write the new rows of each part but the last to files.
+
+        Args:
+            table: The table.
+            snapshot: The version on which it is decided.
+            statement: The statement.
+            note: The note of its commit.
+            earlier: Gets the files.
+
+        Returns:
+            The change to commit, if any, and the numbers of changed rows.
+        """
+        gone: list[DataFile] = []
+        affected, last = Affected(), _Decision(Affected())
+        for part in _Target(table, snapshot, statement, self._files).decisions():
+            affected += part.affected
+            gone += part.gone
+            if part.is_last:
+                last = part
+            elif part.rows is not None:
+                early = table.write(
+                    snapshot,
+                    Change(note, part.rows, part.gone, order=statement.order, feed=part.feed),
+                )
+                earlier += [file for file, _ in early]
+                del early
+            # The next part is read when this one is no longer in memory.
+            del part
+        if not affected.total:
+            return None, affected
+        affected, written = _with_written(statement, affected, snapshot)
+        feed = last.feed
+        if written and (feed is not None or any(file.is_feed for file in earlier)):
+            added = of_kind(
+                self._files.rows(Listed(table, written, snapshot.shape.schema)), "insert"
+            )
+            feed = added if feed is None else pa.concat_tables([feed, added])
+        change = _change(snapshot, statement, note, affected, gone, last.rows, written)
+        return replace(change, feed=feed, earlier=earlier), affected
 
     def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
@@ -149,19 +190,21 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """The changes of a statement.
+    """The changes of the rows of some files.
 
     Attributes:
         affected: The numbers of changed rows.
-        rows: The new rows of the replaced partitions; `None` if nothing changes.
-        changed: The replaced partitions; empty if it removes no file.
+        rows: The new rows; `None` if nothing changes.
+        gone: The files that they replace.
         feed: The changed rows for the table's change feed; `None` if it has none.
+        is_last: Whether it is the last decision for the statement.
     """
 
     affected: Affected
     rows: pa.Table | None = None
-    changed: Collection[Partition] = ()
+    gone: Sequence[DataFile] = ()
     feed: pa.Table | None = None
+    is_last: bool = True
 
 
 class _Target:
@@ -170,41 +213,42 @@ class _Target:
     def __init__(
         self, table: PlainTable, snapshot: Snapshot, statement: Statement, files: SmallFiles
     ) -> None:
-        self._statement, self._files = statement, files
-        self._shape, self.by = snapshot.shape, snapshot.shape.by
-        self._all = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
+        self._files, self._shape = files, snapshot.shape
         #: The files that are read. The others stay, because none of their rows changes.
-        self._listed = self._all
-        if len(self._all.files) > 1:
-            self._listed = self._all.narrowed(statement.where)
+        self._listed = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
+        if len(self._listed.files) > 1:
+            self._listed = self._listed.narrowed(statement.where)
+        self._matching = Matching(statement, snapshot.shape.by)
+        self._has_fed = False
 
-    def decision(self) -> _Decision:
-        """The new rows, and the partitions that they replace.
+    def decisions(self) -> Iterator[_Decision]:
+        """Decide the statement for some files after the others.
 
         Raises:
             RefusedError: A row would get `FAIL`.
             NotByArrowError: Arrow cannot run the statement.
         """
-        rows = self._files.rows(self._listed)
-        applied = Applied(self._statement, rows, self.by)
+        # No variable holds the rows of a part while the next one is read.
+        yield from map(self._decision, self._files.parts(self._listed))
+
+    def _decision(self, part: FilesRows) -> _Decision:
+        """Decide the statement for the rows of some files."""
+        files, rows, are_last = part
+        applied = self._matching.applied(rows, are_last=are_last)
         affected = applied.affected
         if not affected.total:
-            return _Decision(affected)
-        if affected.total == affected.inserted:
+            return _Decision(affected, is_last=are_last)
+        if affected.total == affected.inserted and not self._has_fed:
             # No stored row changes: the new rows are added beside them.
             return _Decision(affected, applied.inserted)
-        changed = applied.partitions()
-        has_feed = self._shape.properties.get(CHANGE_FEED) == "true"
-        feed = applied.feed() if has_feed else None
-        return _Decision(affected, applied.rows(changed), changed, feed)
-
-    def files_in(self, partitions: Collection[Partition]) -> list[DataFile]:
-        """The files in some partitions whose rows were read."""
-        return [
-            file
-            for file in self._listed.files
-            if tuple(file.partition[name] for name in self.by) in partitions
-        ]
+        changed, feed = applied.partitions(), None
+        if self._shape.properties.get(CHANGE_FEED) == "true":
+            # If a commit has a change feed, it has all of its changes.
+            self._has_fed = True
+            feed = applied.feed()
+        by = self._shape.by
+        gone = [file for file in files if tuple(file.partition[n] for n in by) in changed]
+        return _Decision(affected, applied.rows(changed), gone, feed, are_last)
 
 
 def _removes_known(table: PlainTable, statement: Statement) -> bool:
@@ -267,7 +311,7 @@ def _change(
     done = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
     order = statement.order
-    change = Change(note.after(affected), rows, gone, None, done, on, written, order)
+    change = Change(note.after(affected), rows, gone, None, done, on, written, order=order)
     return change
 
 
