@@ -134,7 +134,8 @@ def _ensure(
 
 def local_place(spark: SparkSession, place: Location) -> Path | None:
     """The local directory of a location that does not exist yet; `None` on other storage, and for a schema of a catalog."""
-    default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
+    name = "fs.defaultFS"
+    default = asked(spark, f"spark.hadoop.{name}") or hadoop_setting(spark, name) or "file:///"
     if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
         return None
     return local_directory(place.text)
