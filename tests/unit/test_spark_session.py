@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tubeq_spark import StoreError, spark_conf
-from tubeq_spark.storage.spark.jvm import require_java
+from tubeq_spark import spark_conf
 from tubeq_spark.storage.spark.spark_session import _tell_of_fetching, delta_package
 from tubeq_spark.storage.spark.spark_settings import (
     SETTINGS,
@@ -179,10 +178,6 @@ def test_start_when_delta_s_jar_is_not_there_yet_tells_where_it_comes_from(
         assert "DEFAULT_ARTIFACT_REPOSITORY" in sentence
 
 
-def test_require_java_accepts_the_java_of_this_machine() -> None:
-    require_java()
-
-
 def fake_java(folder: Path, script: str) -> Path:
     java = folder / "bin" / "java"
     java.parent.mkdir()
@@ -191,54 +186,24 @@ def fake_java(folder: Path, script: str) -> Path:
     return java
 
 
-@pytest.mark.parametrize(
-    ("banner", "found"),
-    [('openjdk version "11.0.22" 2024-01-16', 11), ('java version "1.8.0_392"', 8)],
-)
-def test_require_java_refuses_an_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str, found: int
-) -> None:
-    java = fake_java(tmp_path, f"echo '{banner}' >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-    with pytest.raises(StoreError, match=f"^{NEEDS_JAVA} and {java} is Java {found}: install"):
-        require_java()
-
-
-def test_require_java_takes_one_that_tells_no_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_java(tmp_path, "echo Some VM >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-    require_java()
-
-
-def test_require_java_refuses_a_java_home_without_java(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-    with pytest.raises(StoreError, match=f"there is none in JAVA_HOME, {tmp_path}: install"):
-        require_java()
-
-
-def test_require_java_refuses_a_java_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    java = fake_java(tmp_path, "echo 'Unable to locate a Java Runtime' >&2; exit 1")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(java.parent))
-
-    with pytest.raises(StoreError, match="there is none on the PATH"):
-        require_java()
-
-
 def without_java(tmp_path: Path) -> dict[str, str]:
     """Environment in which the tools of a Makefile are found, but no Java and no make above."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("sh", "bash", "env", "make", "sed", "head", "touch", "test"):
+    names = (
+        "sh",
+        "bash",
+        "env",
+        "make",
+        "sed",
+        "head",
+        "touch",
+        "test",
+        "dirname",
+        "ps",
+        "readlink",
+    )
+    for name in names:
         (tools / name).symlink_to(shutil.which(name) or "/nowhere")
     (tools / "python3").symlink_to(sys.executable)
     dropped = ("JAVA", "MAKE", "MFLAGS")
@@ -246,23 +211,45 @@ def without_java(tmp_path: Path) -> dict[str, str]:
     return kept | {"PATH": str(tools), "PYTHONPATH": str(ROOT)}
 
 
-def test_local_session_without_java_raises_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (None, "JAVA_HOME is not set"),
+        ("", "bin/java: No such file or directory"),
+        (
+            "echo 'Error: made by a more recent version of Java' >&2; exit 1",
+            "a more recent version",
+        ),
+        ("echo 'Unable to locate a Java Runtime' >&2; exit 1", "Unable to locate a Java Runtime"),
+    ],
+    ids=["none", "not there", "too old", "fails"],
+)
+def test_local_session_without_a_suitable_java_raises_one_sentence(
+    tmp_path: Path, script: str | None, reason: str
+) -> None:
     program = (
         "from tubeq_spark import StoreError, local_session\n"
         "try: local_session()\n"
         "except StoreError as error: print(error)\n"
     )
+    environment = without_java(tmp_path)
+    if script is not None:
+        environment["JAVA_HOME"] = str(tmp_path)
+    if script:
+        fake_java(tmp_path, script)
 
     result = subprocess.run(
         [sys.executable, "-c", program],
-        env=without_java(tmp_path),
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
     )
 
     assert result.stderr == ""
-    assert result.stdout.startswith(f"{NEEDS_JAVA} and there is none on the PATH: install one")
+    assert result.stdout.startswith("Spark did not start: ")
+    assert reason in result.stdout
+    assert f"; {NEEDS_JAVA}, on the PATH or in JAVA_HOME" in result.stdout
     assert result.stdout.count("\n") == 1
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import how_to_install
 from tubeq_spark.storage.location import on_databricks
-from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm, require_java
+from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm
 from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS, delta_is_on, spark_conf
 
 if TYPE_CHECKING:
@@ -158,7 +158,6 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
     # A stopped session leaves its JVM running, and a process has only one JVM.
     if SparkContext._gateway is not None:  # noqa: SLF001  there is no public name
         return _session_on(SparkConf().setAll(list(settings.items())))
-    require_java()
     # Spark reads only the environment; the first python3 on the PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
@@ -172,20 +171,17 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
 
 def _tell_of_fetching(settings: Mapping[str, str]) -> None:
     """Log a warning if Spark is about to download Delta's jars, which takes time and a network."""
-    if "spark.jars.ivySettings" in settings:
-        return  # the settings may name any folder
-    package = delta_package()
     folder = Path(settings.get("spark.jars.ivy", _IVY_HOME)).expanduser()
-    group, artifact, number = package.split(":")
-    if (folder / "jars" / f"{group}_{artifact}-{number}.jar").exists():
-        return
-    logger.warning(
-        "fetching Delta's jars (%s, some 13 MB, once) from Maven Central into %s; behind a mirror set the "
-        "environment variable DEFAULT_ARTIFACT_REPOSITORY to its URL, and without a network copy that "
-        "folder from a machine where Spark has started once",
-        package,
-        folder,
-    )
+    name = delta_package().replace(":", "_", 1).replace(":", "-")
+    # Settings of Ivy may name any other folder.
+    if "spark.jars.ivySettings" not in settings and not (folder / f"jars/{name}.jar").exists():
+        logger.warning(
+            "fetching Delta's jars (%s, some 13 MB, once) from Maven Central into %s; behind a mirror set the "
+            "environment variable DEFAULT_ARTIFACT_REPOSITORY to its URL, and without a network copy that "
+            "folder from a machine where Spark has started once",
+            delta_package(),
+            folder,
+        )
 
 
 def _session_of_submit(settings: Mapping[str, str]) -> SparkSession:
