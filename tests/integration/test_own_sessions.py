@@ -7,7 +7,6 @@ import json
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -457,9 +456,11 @@ class SlowSettings:
         return self._spark.conf
 
 
-@contextmanager
-def while_another_looks(spark: SparkSession) -> Iterator[Callable[..., SparkSession]]:
-    """Gives `get` for a block in which another thread waits for the caller's settings, renewed."""
+@pytest.mark.thorough
+@pytest.mark.parametrize("compiling", [False, True])
+def test_get_when_another_thread_looks_at_the_callers_settings_does_not_wait(
+    spark: SparkSession, *, compiling: bool
+) -> None:
     slow, clock = SlowSettings(spark.newSession()), ManualClock()
     own = OwnSessions(slow, clock)  # type: ignore[arg-type]
     slow._spark.conf.set("fs.example.account.key", "renewed")
@@ -470,19 +471,11 @@ def while_another_looks(spark: SparkSession) -> Iterator[Callable[..., SparkSess
         looking = pool.submit(own.get)
         assert slow.asked.wait(WAIT)
         try:
-            yield lambda **options: pool.submit(own.get, **options).result(WAIT)
+            # The compiling one is made only now, of the settings that are being replaced.
+            pool.submit(own.get, compiling=compiling).result(WAIT)
         finally:
             slow.answers.set()
         looking.result(WAIT)
 
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("compiling", [False, True])
-def test_get_when_another_thread_looks_at_the_callers_settings_does_not_wait(
-    spark: SparkSession, *, compiling: bool
-) -> None:
-    with while_another_looks(spark) as get:
-        # The compiling one is made only now, of the settings that are being replaced.
-        found = get(compiling=compiling)
-
+    found = own.get(compiling=compiling)
     assert found.conf.get("fs.example.account.key") == "renewed"

@@ -17,6 +17,7 @@ from tubeq_spark.storage.spark.spark_session import _tell_of_fetching, delta_pac
 from tubeq_spark.storage.spark.spark_settings import (
     SETTINGS,
     asked,
+    delta_is_on,
     missing_settings,
 )
 
@@ -109,32 +110,27 @@ def test_missing_settings_of_the_recommended_session_is_empty() -> None:
     assert missing_settings(session_with(spark_conf())) == []
 
 
-def test_missing_settings_of_a_default_session_names_what_matters() -> None:
-    assert set(missing_settings(session_with({}))) == {
-        "spark.sql.extensions",
-        "spark.sql.catalog.spark_catalog",
-        "spark.databricks.delta.snapshotPartitions",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.session.timeZone",
-        "spark.databricks.delta.commit.idempotencyCheck.enabled",
-    }
+def test_missing_settings_of_a_default_session_are_all_that_a_session_can_have() -> None:
+    shared = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.scheduler.mode"}
+    assert set(missing_settings(session_with({}))) == spark_conf().keys() - shared
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "is_missing"),
+    ("extensions", "catalog", "expected"),
     [
-        ("spark.sql.shuffle.partitions", "16", False),
-        ("spark.sql.shuffle.partitions", "17", True),
-        ("spark.databricks.delta.autoCompact.enabled", "TRUE", True),
-        ("spark.sql.session.timeZone", "Etc/UTC", False),
-        ("spark.sql.adaptive.enabled", "true", False),
-        ("spark.sql.extensions", "a.B,io.delta.sql.DeltaSparkSessionExtension", False),
+        ("a.B,io.delta.sql.DeltaSparkSessionExtension", "com.example.UnityCatalog", True),
+        ("a.B", "org.apache.spark.sql.delta.catalog.DeltaCatalog", False),
+        ("io.delta.sql.DeltaSparkSessionExtension", None, False),
+        (None, None, False),
     ],
 )
-def test_missing_settings_judges_a_value(name: str, value: str, is_missing: bool) -> None:
-    spark = session_with(spark_conf() | {name: value})
+def test_delta_is_on_with_its_extension_and_a_catalog(
+    extensions: str | None, catalog: str | None, *, expected: bool
+) -> None:
+    found = {"spark.sql.extensions": extensions, "spark.sql.catalog.spark_catalog": catalog}
+    spark = session_with({name: value for name, value in found.items() if value is not None})
 
-    assert (name in missing_settings(spark)) == is_missing
+    assert delta_is_on(spark) is expected
 
 
 def test_missing_settings_does_not_complain_of_what_it_may_not_see() -> None:
@@ -150,12 +146,10 @@ def test_asked_when_the_platform_does_not_tell_is_none() -> None:
     assert (asked(spark, told), asked(spark, untold), asked(spark, "any")) == ("7", None, None)
 
 
-def test_missing_settings_knows_that_databricks_has_delta_built_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_delta_is_on_in_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
 
-    assert "spark.sql.extensions" not in missing_settings(session_with({}))
+    assert delta_is_on(session_with({}))
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -8,7 +8,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import on_databricks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -28,66 +28,44 @@ class Setting(NamedTuple):
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     "spark.sql.extensions": Setting(
-        "io.delta.sql.DeltaSparkSessionExtension",
-        "Delta's own statements and its checks of plans.",
+        "io.delta.sql.DeltaSparkSessionExtension", "Delta's own statements and its checks of plans."
     ),
     "spark.sql.catalog.spark_catalog": Setting(
         "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "Tables by name or by path, delta.`/path`, are Delta tables.",
     ),
     SNAPSHOT_PARTITIONS: Setting(
-        "1",
-        "Every new version of a table rebuilds its state by a job of this many tasks, 50 if "
-        "unset: the dearest default, with it a put, take and ack last 2.7 times as long.",
+        "1", "So many tasks rebuild each version's state; the default, 50, takes 2.7 times as long."
     ),
     "spark.sql.shuffle.partitions": Setting(
-        "2",
-        "A MERGE of a batch joins a few rows; 200 tasks for them double the time of a take. "
-        "Raise it for jobs that shuffle much else.",
+        "2", "A MERGE of a batch joins a few rows. Raise it for jobs that shuffle much else."
     ),
     "spark.sql.adaptive.enabled": Setting(
-        "false",
-        "Adaptive execution runs each stage as a job of its own, 5 to 10 % of a small "
-        "statement, and with so few partitions there is nothing to adapt.",
+        "false", "It runs each stage as a job of its own: 5 to 10 % of a small statement."
     ),
     _TIME_ZONE: Setting(
-        "UTC",
-        "All times of a queue are UTC; in any other zone Delta also verifies the list of "
-        "files at each commit.",
+        "UTC", "All times of a queue are UTC; else Delta verifies the list of files at each commit."
     ),
     "spark.databricks.delta.allFilesInCrc.enabled": Setting(
-        "false",
-        "The list of files in each version's checksum file is written and verified, but "
-        "nothing on the path of a queue reads it.",
+        "false", "The list of files in checksum files is written and verified, but never read."
     ),
     "spark.databricks.delta.commit.idempotencyCheck.enabled": Setting(
-        "true",
-        "A commit that landed while its answer was lost is recognised by Delta, instead of "
-        "being written twice or conflicting with itself.",
+        "true", "Delta recognises a commit whose answer was lost, and does not repeat it."
     ),
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": Setting(
-        "false",
-        "A statement of the queue writes to one or few partitions: the shuffle before the "
-        "write only costs.",
+        "false", "A statement writes to few partitions, so the shuffle before it only costs."
     ),
     "spark.databricks.delta.optimizeWrite.enabled": Setting(
-        "false",
-        "It shuffles before each write; a batch is one file already.",
+        "false", "It shuffles before each write; a batch is one file already."
     ),
     "spark.databricks.delta.autoCompact.enabled": Setting(
-        "false",
-        "It rewrites files after a commit, within the statement, and what it rewrites "
-        "conflicts with takes. The sweeper folds small segments where nobody works.",
+        "false", "It rewrites files after a commit, and conflicts with takes; the sweeper does not."
     ),
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": Setting(
-        "8",
-        "VACUUM, by which a sweep removes dead files, lists directories in this many tasks: "
-        "10,000 if unset, which is minutes on a small machine.",
+        "8", "VACUUM lists directories in so many tasks, by default in 10,000."
     ),
     SCHEDULER: Setting(
-        "FAIR",
-        "Heartbeats are jobs of a pool of their own, which gets the next free slot. By default they "
-        "wait for the last task of each job before them, and the session may end meanwhile.",
+        "FAIR", "Heartbeats have a pool of their own; else they wait for the tasks of all jobs."
     ),
 }
 
@@ -95,9 +73,10 @@ _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog
 #: Settings that all sessions of a program share, with their values at the start of the first session.
 _OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
 
+_OF_SESSION: Final = {n: setting.value for n, setting in SETTINGS.items() if n not in _OF_PROGRAM}
 #: Settings of the queue's own sessions, whatever those of the caller's session are.
 OWN_SETTINGS: Final[Mapping[str, str]] = {
-    **{name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM},
+    **_OF_SESSION,
     # After a lost answer, the history must have the number of rows that the commit changed.
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
@@ -176,18 +155,18 @@ def spark_conf() -> dict[str, str]:
 
 
 def missing_settings(spark: SparkSession) -> list[str]:
-    """List the recommended settings that matter and that are off in a session.
+    """List the recommended settings that a session lacks.
 
-    Works on classic sessions and on Spark Connect. A setting that the session refuses to show counts as on, because
-    the caller could not change it.
+    Works on classic sessions and on Spark Connect. A setting that the session refuses to show counts as there,
+    because the caller could not change it.
 
     Args:
         spark: Any session.
 
     Returns:
-        Names of settings, as in `SETTINGS`; empty if all is well.
+        Names of settings, as in `SETTINGS`, but none that all sessions of a program share; empty if all is well.
     """
-    return [name for name, accepts in _MATTERING.items() if not _is_on(spark, name, accepts)]
+    return [name for name, value in _OF_SESSION.items() if asked(spark, name, value) != value]
 
 
 def require_spark(spark: SparkSession) -> None:
@@ -219,40 +198,11 @@ def delta_is_on(spark: SparkSession) -> bool:
     Returns:
         Whether statements on Delta tables can work.
     """
-    return not any(name in _DELTA_ITSELF for name in missing_settings(spark))
-
-
-def _contains(text: str) -> Callable[[str], bool]:
-    return lambda value: text in value.lower()
-
-
-def _at_most(limit: int) -> Callable[[str], bool]:
-    # A few more partitions than recommended may be a decision of the program, but the default is an oversight.
-    return lambda value: value.isdecimal() and int(value) <= limit
-
-
-def _is_off(value: str) -> bool:
-    return value.lower() != "true"
-
-
-# The settings whose absence breaks something, or costs measurable time. An unset value is "".
-_MATTERING: Final[Mapping[str, Callable[[str], bool]]] = {
-    "spark.sql.extensions": _contains("deltasparksessionextension"),
-    # Unity Catalog has a class of its own that knows Delta.
-    "spark.sql.catalog.spark_catalog": bool,
-    SNAPSHOT_PARTITIONS: _at_most(8),
-    "spark.sql.shuffle.partitions": _at_most(16),
-    _TIME_ZONE: _contains("utc"),
-    "spark.databricks.delta.commit.idempotencyCheck.enabled": _contains("true"),
-    "spark.databricks.delta.optimizeWrite.enabled": _is_off,
-    "spark.databricks.delta.autoCompact.enabled": _is_off,
-}
-
-
-def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bool:
-    if name in _DELTA_ITSELF and on_databricks():
+    if on_databricks():
         return True  # Databricks has Delta built in, and shows it in no setting.
-    return accepts(asked(spark, name, hidden=SETTINGS[name].value) or "")
+    extensions, catalog = (asked(spark, name, SETTINGS[name].value) for name in _DELTA_ITSELF)
+    # Catalogs of other classes may know Delta, too.
+    return catalog is not None and SETTINGS[_DELTA_ITSELF[0]].value in (extensions or "")
 
 
 def asked(spark: SparkSession, name: str, hidden: str | None = None) -> str | None:
