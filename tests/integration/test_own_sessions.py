@@ -17,7 +17,7 @@ from tests.beside import beside_spark
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat, jobs_of
 from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, spark_conf
-from tubeq_spark.storage.spark import engine, open_location
+from tubeq_spark.storage.spark import engine
 from tubeq_spark.storage.spark.own_sessions import OwnSessions
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, OF_ONE_WRITE
 from tubeq_spark.testing import ManualClock
@@ -405,9 +405,8 @@ def refusal() -> PySparkException:
 
 @pytest.mark.thorough
 def test_queue_when_the_platform_refuses_all_settings_works(
-    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, location: str
 ) -> None:
-    monkeypatch.setattr(open_location, "_warned", open_location.threading.Event())
     bare = Bare(spark.sparkContext, spark._jsparkSession)
 
     with warnings.catch_warnings():
@@ -418,23 +417,6 @@ def test_queue_when_the_platform_refuses_all_settings_works(
             tube.put_df(spark.range(2).selectExpr("CAST(id AS STRING) AS data"))
             assert json.loads(tube.df().first().data) is not None  # type: ignore[union-attr]
             assert queue.health().ok
-
-
-@pytest.mark.thorough
-def test_queue_when_no_session_can_be_derived_warns_of_the_slow_one(
-    plain: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(open_location, "_warned", open_location.threading.Event())
-
-    def refuse(_session: SparkSession) -> None:
-        raise refusal()
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Queue(plain, location).close()
-    monkeypatch.setattr(SparkSession, "newSession", refuse)
-    with pytest.warns(UserWarning, match="this Spark session makes queues slow"):
-        Queue(plain, location).close()
 
 
 class SlowSettings:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tubeq_spark import spark_conf
-from tubeq_spark.storage.spark.spark_session import _tell_of_fetching, delta_package
+from tubeq_spark.storage.spark.spark_session import delta_package
 from tubeq_spark.storage.spark.spark_settings import (
     SETTINGS,
     asked,
@@ -60,17 +60,10 @@ def outside_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
 
 
-def test_every_setting_has_a_value_and_a_reason() -> None:
-    for name, setting in SETTINGS.items():
-        assert name.startswith("spark.")
-        assert setting.value
-        assert setting.reason.endswith(".")
-
-
 def test_spark_conf_is_a_new_dict_of_all_settings() -> None:
     conf = spark_conf()
 
-    assert {name: setting.value for name, setting in SETTINGS.items()} == conf
+    assert conf == SETTINGS
     assert "DeltaSparkSessionExtension" in conf["spark.sql.extensions"]
     assert "DeltaCatalog" in conf["spark.sql.catalog.spark_catalog"]
     conf.clear()
@@ -150,26 +143,6 @@ def test_delta_is_on_in_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
 
     assert delta_is_on(session_with({}))
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_start_when_delta_s_jar_is_not_there_yet_tells_where_it_comes_from(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_there: bool
-) -> None:
-    jar = tmp_path / "jars" / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
-    jar.parent.mkdir()
-    if is_there:
-        jar.touch()
-
-    _tell_of_fetching({"spark.jars.ivy": str(tmp_path)})
-    _tell_of_fetching({"spark.jars.ivy": str(tmp_path), "spark.jars.ivySettings": "mine.xml"})
-
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == (not is_there)
-    for sentence in told:
-        assert str(tmp_path) in sentence
-        assert "io.delta:delta-spark_4.2_2.13:4.4.0" in sentence
-        assert "DEFAULT_ARTIFACT_REPOSITORY" in sentence
 
 
 def fake_java(folder: Path, script: str) -> Path:

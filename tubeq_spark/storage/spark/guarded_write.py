@@ -11,18 +11,16 @@ import threading
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.errors import AnalysisException
-
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import using
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.location import Location, identifier, local_directory
+from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locks.lock_file import LockFile
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
 from tubeq_spark.storage.outcome import Outcome
-from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
+from tubeq_spark.storage.spark.conflicts import classify
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.storage.spark.open_location import local_place
 
@@ -65,18 +63,8 @@ _locks: dict[Path, WriterLock] = {}
 
 
 def _lock_of(spark: SparkSession, place: Location) -> WriterLock | None:
-    """The lock of a table: one object for each process. `None` if the table is not on local files of this host."""
-    if not is_classic(spark):
-        return None
-    table = local_place(spark, place)
-    if place.in_catalog:
-        try:
-            detail = spark.sql(f"DESCRIBE DETAIL {identifier(*place.parts)}").collect()[0]
-        except AnalysisException as error:
-            if not is_missing_table(error):
-                raise
-            return None
-        table = local_directory(detail["location"].rstrip("/"))
+    """The lock of a table: one object for each process. `None` if it has no path on local files of this host."""
+    table = local_place(spark, place) if is_classic(spark) else None
     if table is None:
         return None
     lock_file = table.parent / LOCKS / f"{table.name}{LOCK_SUFFIX}"
@@ -92,12 +80,11 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
     Hadoop's rename on a local file system overwrites. So if two processes commit the same version,
     one commit is lost without an error. This function holds a lock file while the write runs, in
     `_tubeq_locks` beside the table. All writers of the table must use this function. Threads of this
-    process can write in parallel. On other storage, and for a server of Spark Connect, it locks nothing.
+    process can write in parallel. On other storage, for a server of Spark Connect, and for a table of a
+    catalog, it locks nothing.
 
     If only the Python process is killed during a write, the lock ends, but its JVM may still commit
     until it ends, too, a second later.
-
-    A table of a catalog that does not exist yet cannot be locked: create it with IF NOT EXISTS.
 
     Args:
         spark: The session that writes.

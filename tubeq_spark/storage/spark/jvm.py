@@ -158,10 +158,12 @@ def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
     try:
         return launch_gateway(conf, {"stderr": output.writer})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
-        message = f"Spark did not start: {output.verdict()}; {_HINT}"
-        raise StoreError(message) from None
+        reason = output.verdict
     finally:
-        output.close_writer()
+        # The JVM is the only writer.
+        os.close(output.writer)
+    message = f"Spark did not start: {reason()}; {_HINT}"
+    raise StoreError(message)
 
 
 class HeldBackOutput:
@@ -179,20 +181,13 @@ class HeldBackOutput:
         )
         self._thread.start()
 
-    def close_writer(self) -> None:
-        """Close this process's end of the pipe, so that the JVM is the only writer."""
-        if self.writer >= 0:
-            os.close(self.writer)
-            self.writer = -1
-
     def let_go(self) -> None:
         """Write the held output to the debug log, and pass on later output."""
         self._passes_on = True
         logger.debug("Spark's start:\n%s", self._text())
 
     def verdict(self) -> str:
-        """Return the line of the output that says why a JVM ended."""
-        self.close_writer()
+        """Return the line of the output that says why a JVM ended. All writers must have closed the pipe."""
         self._thread.join(_WAIT_S)
         lines = [line.strip() for line in self._text().splitlines() if line.strip()]
         reasons = filter(_REASON.search, lines)
@@ -213,25 +208,12 @@ class HeldBackOutput:
 T = TypeVar("T")
 
 
-@contextlib.contextmanager
-def described(spark: SparkSession, text: str) -> Iterator[None]:
+def described(spark: SparkSession, text: str) -> contextlib.AbstractContextManager[None]:
     """Name the jobs of a block in Spark's UI, and restore the earlier name of the thread's jobs.
 
-    A client of Spark Connect cannot name jobs. It tags its statements, and the server's UI shows the tags.
+    A client of Spark Connect cannot name jobs.
     """
-    tagged = False
-    # If Spark cannot be reached, the block itself raises the error.
-    with contextlib.suppress(Exception):
-        if not is_classic(spark) and text not in spark.getTags():
-            spark.addTag(text)
-            tagged = True
-    try:
-        with _with_property(spark, _DESCRIPTION, text):
-            yield
-    finally:
-        with contextlib.suppress(Exception):
-            if tagged:
-                spark.removeTag(text)
+    return _with_property(spark, _DESCRIPTION, text)
 
 
 def in_pool(spark: SparkSession, name: str) -> contextlib.AbstractContextManager[None]:

@@ -32,8 +32,8 @@ COMPILE_FROM = 30_000
 COMPILE_READ_FROM = 150_000
 #: Seconds after which the caller's settings are read again, because a token may have been renewed.
 _LOOK_AGAIN = 30.0
-#: A server removes a session that was not used for an hour. After so many idle seconds another one is made.
-_IDLE = 600.0
+#: A server removes a session that was not used for an hour. After so many seconds others are made.
+_LONGEST = 1800.0
 #: Delta notes here what a session has committed last.
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 
@@ -54,9 +54,7 @@ class OwnSessions:
         # A client that is still open when Python ends would wait for threads that have already ended.
         weakref.finalize(self, _end, self._made, self._replaced)
         self._theirs: dict[str, str] = {}
-        self._looked = self._clock.monotonic()
-        #: The time of the last use of each session.
-        self._used: dict[bool, float] = {}
+        self._looked = self._since = self._clock.monotonic()
         try:
             self._theirs = _settings_of(spark)
             self._make(compiling=False)
@@ -70,7 +68,7 @@ class OwnSessions:
 
     def get(self, *, compiling: bool = False) -> SparkSession:
         """The session that interprets plans, or the one that compiles them."""
-        self._replace_old(compiling=compiling)
+        self._replace_old()
         with self._lock:
             if not self.are_had:
                 return self.callers
@@ -101,27 +99,23 @@ class OwnSessions:
         self._made[compiling] = session
         return session
 
-    def _replace_old(self, *, compiling: bool) -> None:
-        """Forget sessions that have other settings than the caller's by now, or that a server may have removed."""
+    def _replace_old(self) -> None:
+        """Forget the sessions if the caller's settings have changed, or if a server may have removed them."""
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._used.get(compiling, now) > _IDLE and not is_classic(self.callers):
-                self._replace(compiling)
-            self._used[compiling] = now
             if not self.are_had or now - self._looked < _LOOK_AGAIN:
                 return
             self._looked = now
+            is_remote = not is_classic(self.callers)
+            are_old = is_remote and now - self._since > _LONGEST
         # Spark is asked without the lock, because other threads wait for it.
         with contextlib.suppress(Exception):  # then the next statement raises the error
             theirs = _settings_of(self.callers)
             with self._lock:
-                if theirs != self._theirs:
-                    self._theirs = theirs
-                    self._replace(*self._made)
-
-    def _replace(self, *which: bool) -> None:
-        found = [self._made.pop(each) for each in which if each in self._made]
-        self._replaced += [session for session in found if not is_classic(session)]
+                if are_old or theirs != self._theirs:
+                    self._theirs, self._since = theirs, now
+                    self._replaced += self._made.values() if is_remote else ()
+                    self._made.clear()
 
 
 def _settings_of(spark: SparkSession) -> dict[str, str]:
@@ -129,19 +123,13 @@ def _settings_of(spark: SparkSession) -> dict[str, str]:
 
 
 def _derived(spark: Any) -> Any:
-    """A session with the catalog and the credentials of another one."""
+    """A session that knows the tables and functions of another one."""
     if not is_classic(spark):
         session = spark.cloneSession()
         # The server clones its part of the session. The retries are settings of the client, so they are copied here.
         session.client.set_retry_policies(spark.client.get_retry_policies())
         return session
-    session = spark.newSession()
-    with contextlib.suppress(Exception):  # the current schema may have been dropped
-        if session.catalog.currentCatalog() != spark.catalog.currentCatalog():
-            session.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
-        if session.catalog.currentDatabase() != spark.catalog.currentDatabase():
-            session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
-    return session
+    return spark.newSession()
 
 
 def _end(made: Mapping[bool, Any], replaced: Sequence[Any], *, release: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import on_databricks
@@ -19,61 +19,41 @@ SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 SCHEDULER: Final = "spark.scheduler.mode"
 
 
-class Setting(NamedTuple):
-    """A value of a Spark setting, and the reason for it."""
-
-    value: str
-    reason: str
-
-
-SETTINGS: Final[Mapping[str, Setting]] = {
-    "spark.sql.extensions": Setting(
-        "io.delta.sql.DeltaSparkSessionExtension", "Delta's own statements and its checks of plans."
-    ),
-    "spark.sql.catalog.spark_catalog": Setting(
-        "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "Tables by name or by path, delta.`/path`, are Delta tables.",
-    ),
-    SNAPSHOT_PARTITIONS: Setting(
-        "1", "So many tasks rebuild each version's state; the default, 50, takes 2.7 times as long."
-    ),
-    "spark.sql.shuffle.partitions": Setting(
-        "2", "A MERGE of a batch joins a few rows. Raise it for jobs that shuffle much else."
-    ),
-    "spark.sql.adaptive.enabled": Setting(
-        "false", "It runs each stage as a job of its own: 5 to 10 % of a small statement."
-    ),
-    _TIME_ZONE: Setting(
-        "UTC", "All times of a queue are UTC; else Delta verifies the list of files at each commit."
-    ),
-    "spark.databricks.delta.allFilesInCrc.enabled": Setting(
-        "false", "The list of files in checksum files is written and verified, but never read."
-    ),
-    "spark.databricks.delta.commit.idempotencyCheck.enabled": Setting(
-        "true", "Delta recognises a commit whose answer was lost, and does not repeat it."
-    ),
-    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": Setting(
-        "false", "A statement writes to few partitions, so the shuffle before it only costs."
-    ),
-    "spark.databricks.delta.optimizeWrite.enabled": Setting(
-        "false", "It shuffles before each write; a batch is one file already."
-    ),
-    "spark.databricks.delta.autoCompact.enabled": Setting(
-        "false", "It rewrites files after a commit, and conflicts with takes; the sweeper does not."
-    ),
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": Setting(
-        "8", "VACUUM lists directories in so many tasks, by default in 10,000."
-    ),
-    SCHEDULER: Setting(
-        "FAIR", "Heartbeats have a pool of their own; else they wait for the tasks of all jobs."
-    ),
+#: The recommended settings, as in `conf/spark-defaults.conf`.
+SETTINGS: Final[Mapping[str, str]] = {
+    # Delta's own statements and its checks of plans.
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    # Tables by name or by path, delta.`/path`, are Delta tables.
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # So many tasks rebuild each version's state; the default, 50, takes 2.7 times as long.
+    SNAPSHOT_PARTITIONS: "1",
+    # A MERGE of a batch joins a few rows. Raise it for jobs that shuffle much else.
+    "spark.sql.shuffle.partitions": "2",
+    # It runs each stage as a job of its own: 5 to 10 % of a small statement.
+    "spark.sql.adaptive.enabled": "false",
+    # All times of a queue are UTC; else Delta verifies the list of files at each commit.
+    _TIME_ZONE: "UTC",
+    # The list of files in checksum files is written and verified, but never read.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # Delta recognises a commit whose answer was lost, and does not repeat it.
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # A statement writes to few partitions, so the shuffle before it only costs.
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+    # It shuffles before each write; a batch is one file already.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    # It rewrites files after a commit, and conflicts with takes; the sweeper does not.
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    # VACUUM lists directories in so many tasks, by default in 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    # Heartbeats have a pool of their own; else they wait for the tasks of all jobs.
+    SCHEDULER: "FAIR",
 }
 
 _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 #: Settings that all sessions of a program share, with their values at the start of the first session.
 _OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
 
-_OF_SESSION: Final = {n: setting.value for n, setting in SETTINGS.items() if n not in _OF_PROGRAM}
+_OF_SESSION: Final = {name: SETTINGS[name] for name in SETTINGS if name not in _OF_PROGRAM}
 #: Settings of the queue's own sessions, whatever those of the caller's session are.
 OWN_SETTINGS: Final[Mapping[str, str]] = {
     **_OF_SESSION,
@@ -133,8 +113,9 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     # The progress bar would overwrite what a program prints.
     "spark.ui.showConsoleProgress": "false",
-    # Warnings about each small statement say nothing new.
-    "spark.log.level": "ERROR",
+    # Warnings about each small statement say nothing new, and a failed statement raises an exception. Statements of the
+    # queue fail on purpose, by raise_error(), if the rows have changed since they were read.
+    "spark.log.level": "FATAL",
 }
 
 
@@ -142,7 +123,7 @@ def spark_conf() -> dict[str, str]:
     """Return the session settings that we recommend for a queue.
 
     Delta's extension and catalog are included, the Delta jar is not: clusters bring it along, and
-    `local_session` resolves it. The reason for each setting is in `SETTINGS`.
+    `local_session` resolves it. The reason for each setting is in `conf/spark-defaults.conf`.
 
     Returns:
         A new dict of settings, for a session's builder, a cluster's page or spark-defaults.conf.
@@ -151,7 +132,7 @@ def spark_conf() -> dict[str, str]:
         >>> spark_conf()["spark.databricks.delta.snapshotPartitions"]
         '1'
     """
-    return {name: setting.value for name, setting in SETTINGS.items()}
+    return dict(SETTINGS)
 
 
 def missing_settings(spark: SparkSession) -> list[str]:
@@ -200,9 +181,9 @@ def delta_is_on(spark: SparkSession) -> bool:
     """
     if on_databricks():
         return True  # Databricks has Delta built in, and shows it in no setting.
-    extensions, catalog = (asked(spark, name, SETTINGS[name].value) for name in _DELTA_ITSELF)
+    extensions, catalog = (asked(spark, name, SETTINGS[name]) for name in _DELTA_ITSELF)
     # Catalogs of other classes may know Delta, too.
-    return catalog is not None and SETTINGS[_DELTA_ITSELF[0]].value in (extensions or "")
+    return catalog is not None and SETTINGS[_DELTA_ITSELF[0]] in (extensions or "")
 
 
 def asked(spark: SparkSession, name: str, hidden: str | None = None) -> str | None:
