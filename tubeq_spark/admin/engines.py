@@ -210,10 +210,7 @@ def open_location(
 
     if engines.spark is None:  # never: engines_of has refused it
         raise AssertionError
-    opened = spark.open_location(engines.spark, text, config, create=create)
-    if not engines.spark.has_own:
-        spark.warn_of_slow_session(engines.spark.spark)
-    return opened
+    return spark.open_location(engines.spark, text, config, create=create)
 
 
 def _chosen(
