@@ -244,8 +244,9 @@ def test_put_when_a_signal_comes_finishes_the_batch_in_hand_and_tells_what_was_p
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_put_when_a_second_signal_comes_says_that_the_batch_in_hand_is_perhaps_put(
-    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     tube = new_tube("fifo")
     put_many = Tube.put_many
@@ -253,15 +254,15 @@ def test_put_when_a_second_signal_comes_says_that_the_batch_in_hand_is_perhaps_p
     def put_when_signalled(self: Tube, items: list[Any], **options: Any) -> list[Task]:
         tasks = put_many(self, items, **options)
         if items == [3, 4]:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
+            signal.raise_signal(number)
         return tasks
 
     monkeypatch.setattr(Tube, "put_many", put_when_signalled)
 
     result = tubeq("put", tube.name, "--batch=2", stdin="1\n2\n3\n4\n5\n")
 
-    assert result.exit_code == 130
+    assert result.exit_code == 128 + number
     assert "tubeq: 2 tasks were put before, and perhaps the next 2\n" in result.stderr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -61,7 +61,9 @@ def put(
             for items in _batches(stream, str(file), batch, done):
                 show(done.count)
                 keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
-                with Stop(finishing) as stop:
+                stop = Stop(finishing)
+                # A second signal interrupts the put.
+                with suppress(KeyboardInterrupt), stop:
                     done.trying = len(items)
                     tasks = target.put_many(keyed, timeout=timeout, **options)
                     done.add(added if has_keys else tasks)
