@@ -6,7 +6,6 @@ The command line takes precedence over the environment, and the environment over
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +121,8 @@ def read_defaults(
 
 
 def _read(file: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415  most calls have no file
+
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
         return _checked(found)
