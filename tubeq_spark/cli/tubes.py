@@ -77,8 +77,7 @@ def sweep(ctx: typer.Context) -> None:
     with queue_of(ctx) as (call, queue):
         report = queue.sweep()
         for name, tube in report.tubes.items():
-            counts = {"readied": tube.readied, "expired": tube.expired, "released": tube.released}
-            text = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+            text = f"{tube.readied:,} readied, {tube.expired:,} expired, {tube.released:,} released"
             call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
             if tube.error is not None:
                 call.tell(f"tube {name} failed: {tube.error}")
