@@ -9,13 +9,15 @@ if TYPE_CHECKING:
     from tubeq_spark.verify.rows import Row
 
 #: Operations that add tasks.
-PUTS = {"put", "put_df", "changes"}
+PUTS = {"put", "urgent"}
 #: Operations that take tasks.
 TAKES = {"take", "exchange"}
 #: Operations that remove tasks without a condition: a program has asked for it.
 _REMOVES = {"delete", "truncate", "drop", "repair"}
 #: Operations of the session that holds the task, and of no other one.
-_OF_HOLDER = {"ack", "exchange", "touch", "renew", "give_back"}
+_OF_HOLDER = {"touch", "renew", "give_back", "requeue"}
+#: Operations by which the session that holds a task ends it.
+_ENDS = {"ack", "exchange", "done"}
 #: Of these, those that a session may do after the end of a lease, until another one has the task: a take that was slow
 #: renews its leases before it hands the tasks out, or gives them back.
 _AFTER_LEASE = {"renew", "give_back"}
@@ -27,6 +29,7 @@ _STEPS = {
     "renew": {"tt"},
     "give_back": {"tr"},
     "release": {"tr", "t~", "t!"},
+    "requeue": {"tr", "t!"},
     "bury": {"r!", "t!", "~!", "!!"},
     "kick": {"!r"},
     "end_due": {"tr", "t!", "t~", "~r"},
@@ -71,7 +74,7 @@ def _fault_of_put(note: Note, after: Row) -> str | None:
 def _fault_of_end(note: Note, before: Row) -> str | None:
     if note.operation in _REMOVES or not before.is_alive(note.at_us or 0):
         return None
-    if note.operation not in ("ack", "exchange"):
+    if note.operation not in _ENDS:
         return "was lost"
     if before.state != "t":
         return f"was acked, but it was {before.state!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -84,9 +85,15 @@ def _verify(
         raise no_tube(tube)
     report = VerifyReport()
     for id, table in sorted({row["id"]: row["table_name"] for row in rows}.items()):
-        rules = _rules(drivers, [row for row in rows if row["id"] == id])
+        records = [row for row in rows if row["id"] == id]
+        if records[-1]["type"] not in drivers:
+            text = (
+                f"tube {records[-1]['name']}: no driver of type {records[-1]['type']} is registered"
+            )
+            report.unread.append(text)
+            continue
         replay = Replay(store_of(f"{place}/{table}"), SCHEMA, PARTITION)
-        report = _joined(report, _verify_tube(rules, replay, since_us, until_us))
+        report = _joined(report, _verify_tube(_rules(drivers, records), replay, since_us, until_us))
     return report
 
 
@@ -120,8 +127,12 @@ def _verify_tube(rules: Rules, replay: Replay, since_us: int, until_us: float) -
 def _first(replay: Replay, since_us: int) -> int | None:
     """The last start before a moment; the first one if there is none."""
     starts = replay.starts()
-    before = [start for start in starts if start >= 0 and replay.moment(start) < since_us]
-    return before[-1] if before else next(iter(starts), None)
+    for start in reversed(starts):
+        # A commit without a moment is damaged, and is met again when it is read.
+        with suppress(CutError):
+            if replay.moment(start + 1) < since_us:
+                return start
+    return next(iter(starts), None)
 
 
 def _joined(one: VerifyReport, other: VerifyReport) -> VerifyReport:
@@ -134,13 +145,21 @@ def _joined(one: VerifyReport, other: VerifyReport) -> VerifyReport:
 
 
 def _registered(store: Store) -> list[dict[str, Any]]:
-    """The rows that the registry has had."""
+    """The rows that the registry has had.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
     replay = Replay(store, _REGISTRY)
     found: list[dict[str, Any]] = []
-    for start in replay.starts()[:1]:
-        found += replay.begin(start)[0].to_pylist()
-        for commit in replay.commits(start):
-            found += commit.after.to_pylist()
+    try:
+        for start in replay.starts()[:1]:
+            found += replay.begin(start)[0].to_pylist()
+            for commit in replay.commits(start):
+                found += commit.after.to_pylist()
+    except CutError as error:
+        msg = f"the table {TUBES} cannot be read: {error}; `tubeq check` says what can be repaired"
+        raise StoreError(msg) from error
     return found
 
 
