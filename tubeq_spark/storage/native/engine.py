@@ -42,7 +42,6 @@ from tubeq_spark.storage.opened_location import (
     settle_system_tables,
 )
 from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.store.patience import (
     finding_out,
     is_patience_over,
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query, Select
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.statement import Affected, Statement
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -153,7 +152,7 @@ class NativeEngine(Engine):
 
     # -- statements ---------------------------------------------------------------------------
 
-    def execute(self, statement: Statement | Append, note: Note) -> Affected:
+    def execute(self, statement: Statement, note: Note) -> Affected:
         """Run one committing statement.
 
         Args:
@@ -169,8 +168,6 @@ class NativeEngine(Engine):
         """
         table = self._handles.table(statement.table)
         with errors.telling():
-            if isinstance(statement, Append):
-                return self.writer.append(table, statement, note)
             return self.writer.execute(table, statement, note)
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
