@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
@@ -112,7 +111,6 @@ def engines_of(
     text: object,
     wanted: object,
     storage_options: StorageOptions | None,
-    durability: Durability = Durability.NONE,
 ) -> Engines:
     """Choose the engines for a location: those of its committer, or for a new one what the environment asks for.
 
@@ -122,7 +120,6 @@ def engines_of(
         wanted: One of `ENGINES`. A committer that the program names is not compared with the registry here.
         storage_options: The options by which the native engine reaches the storage; `None` uses those of the
             session and the environment.
-        durability: The least durability of its commits.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
@@ -141,7 +138,7 @@ def engines_of(
     options = storage_options
     if spark is not None and options is None:
         options = _options_of(spark, location)
-    name = _chosen(spark, location, asked, options, durability)
+    name = _chosen(spark, location, asked, options)
     log.info("commits at %s are made by the engine %s", location.text, name)
     if name == NATIVE:
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
@@ -152,16 +149,13 @@ def engines_of(
     return Engines(name, through_spark, through_spark)
 
 
-def committer_without_session(
-    text: object, wanted: object, new: str, durability: Durability = Durability.NONE
-) -> str:
+def committer_without_session(text: object, wanted: object, new: str) -> str:
     """The committer of a location, for a program that starts a Spark session only if it must.
 
     Args:
         text: The location as it was given.
         wanted: One of `ENGINES`, from the command line.
         new: The committer of a new location; one of `ENGINES`.
-        durability: The least durability of commits there.
 
     Returns:
         "native", "spark", or "auto" if only a Spark session can find it out.
@@ -180,7 +174,7 @@ def committer_without_session(
     ):
         return SPARK if location.scheme not in STORES else "auto"
     try:
-        found = _registered(location, None, durability)
+        found = _registered(location, None)
     except TubeqError as error:
         if location.scheme == "file" or importlib.util.find_spec("pyspark") is None:
             raise
@@ -217,11 +211,7 @@ def open_location(
 
 
 def _chosen(
-    spark: SparkSession | None,
-    location: Location,
-    asked: str,
-    options: StorageOptions | None,
-    durability: Durability,
+    spark: SparkSession | None, location: Location, asked: str, options: StorageOptions | None
 ) -> str:
     if asked == SPARK:
         return SPARK
@@ -232,7 +222,7 @@ def _chosen(
         return NATIVE
     is_reached = why_not is None and (spark is None or _has_credentials(location, options))
     try:
-        found = _registered(location, options, durability) if is_reached else None
+        found = _registered(location, options) if is_reached else None
     except DamagedFileError:
         raise
     except TubeqError as error:
@@ -256,9 +246,7 @@ def _chosen(
     )
 
 
-def _registered(
-    location: Location, options: StorageOptions | None, durability: Durability
-) -> str | None:
+def _registered(location: Location, options: StorageOptions | None) -> str | None:
     """The committer that a registry names; `None` if there is no queue.
 
     Raises:
@@ -266,7 +254,7 @@ def _registered(
     """
     from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
-    opened = OpenedLocation.without_spark(location, durability)
+    opened = OpenedLocation.without_spark(location)
     if opened.locks is not None:
         if not (opened.locks.parent / TUBES).is_dir():
             return None

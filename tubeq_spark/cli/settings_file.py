@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.admin.engines import ENGINES, committer_without_session
-from tubeq_spark.config import DURABILITY, Durability, QueueConfig
+from tubeq_spark.config import DURABILITY, QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 
@@ -68,10 +68,7 @@ class Defaults:
             InvalidOptionError: No location was given, or it is not valid.
             StoreError: The location cannot be used.
         """
-        durability = Durability(self.config.durability)
-        return committer_without_session(
-            self.queue_location(), self.engine, self.new_engine, durability
-        )
+        return committer_without_session(self.queue_location(), self.engine, self.new_engine)
 
     def needs_spark(self) -> bool:
         """Return whether Spark commits to the queue, so that it needs a session. Raises as `committer`."""
@@ -116,9 +113,9 @@ def read_defaults(
     for name in ("engine", "new_engine"):
         if said.get(name, "auto") not in ENGINES:
             validation.refuse("engine", said[name], f"one of {', '.join(ENGINES)}")
-    if variables.get(DURABILITY):
-        config = said.get("config", QueueConfig())
-        said["config"] = replace(config, durability=variables[DURABILITY])
+    if variables.get(DURABILITY) and "config" in said:
+        # The queue object reads the variable itself, for a new location.
+        said["config"] = replace(said["config"], durability=None)
     return Defaults(**said)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
@@ -59,7 +59,7 @@ def open_location(
     """Parse a location, and create missing system tables.
 
     Raises:
-        InvalidOptionError: Not a location.
+        InvalidOptionError: Not a location, or the location has another durability.
         QueueNotFoundError: The location has no queue, and `create` is False.
         StoreError: The location cannot be used, or not by this engine, or another checkout made it; or the
             session's Spark is too old.
@@ -82,9 +82,8 @@ def open_location(
     # A client cannot lock files for its server.
     if directory is not None and is_classic(engine.spark):
         locks = directory.parent / LOCKS
-    durability = Durability(config.durability)
-    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
-    require_ours(registry["properties"], opened, SPARK)
+    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new=is_new)
+    opened = require_ours(registry["properties"], opened, SPARK, config.durability)
     if is_new:
         settle_system_tables(opened)
     danger = unsafe_storage(engine, opened)
@@ -102,7 +101,7 @@ def _ensure(
         The registry by DESCRIBE DETAIL, and whether it was created.
     """
     tables, detail = engine.tables, f"DESCRIBE DETAIL {location.table(TUBES)}"
-    durability, is_new = Durability(config.durability), False
+    is_new = False
     directory = local_place(engine.spark, location)
     if directory is not None and not is_classic(engine.spark):
         msg = (
@@ -110,9 +109,9 @@ def _ensure(
             "overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
         )
         raise StoreError(msg)
-    there = OpenedLocation(location, location.text, None, durability)
+    there = OpenedLocation(location, location.text, None)
     if directory is not None:
-        there = OpenedLocation.without_spark(location, durability)
+        there = OpenedLocation.without_spark(location)
         if (directory / TUBES).is_dir():
             recover_system_tables(there)
     try:
@@ -124,6 +123,7 @@ def _ensure(
             raise no_queue(location.text) from error
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
+        there = replace(there, durability=config.new_durability())
         with there.table_lock(TUBES).changing(engine.committer):
             for new in new_system_tables(location, config, SPARK, local=directory is not None):
                 tables.create(new)
