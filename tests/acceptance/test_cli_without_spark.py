@@ -833,6 +833,10 @@ def test_utubes_tells_the_tasks_of_each_subqueue(
         "oldest": "4m",
     }
     assert results(tubeq("utubes", tube.name, "--limit=1", "--json")) == told[:1]
+    take(tube)
+    [taken] = rows(tubeq("utubes", tube.name, "--taken"))
+    assert (taken["utube"], taken["taken"]) == ("long", "1")
+    assert results(tubeq("utubes", tube.name, "--taken", "--json"))[0]["taken"] == 1
     refused = tubeq("utubes", new_tube("fifo").name)
     assert (refused.exit_code, "has no sub-queues" in refused.stderr) == (2, True)
 
@@ -984,6 +988,36 @@ def test_table_when_the_terminal_is_narrow_cuts_payloads_and_no_numbers(location
     assert "delete" in shown["stats"]
     assert "narrow_one      1 " in shown["top --once"]
     assert "fifo" not in shown["top --once"]
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
+def test_put_when_a_bar_is_on_the_terminal_prints_its_result_to_standard_output(
+    location: str, tmp_path: Path
+) -> None:
+    import pty  # noqa: PLC0415  not on every system
+
+    with Queue(None, location) as queue:
+        queue.create_tube("t")
+    lines = tmp_path / "lines"
+    lines.write_text("1\n" * 30)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", location]
+    with subprocess.Popen(
+        [*command, "put", "t", str(lines), "--batch=10"],
+        env=environment(TERM="xterm"),
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+    ) as process:
+        os.close(theirs)
+        shown = read_until(ours, lambda _: False)
+        said, _ = process.communicate()
+        os.close(ours)
+
+    assert process.returncode == 0
+    assert said.startswith("put 30 tasks into t: ")
+    assert "put 20 " in shown
 
 
 def read_until(terminal: int, done: Callable[[str], bool]) -> str:

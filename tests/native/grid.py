@@ -157,8 +157,7 @@ def _once(kind: str) -> Iterator[tuple[str, Any]]:
 
 def _is_held(statement: Statement) -> bool:
     """Whether its source is none of Spark's DataFrames."""
-    rows = getattr(statement.using, "rows", None)
-    return rows is None or isinstance(rows, pa.Table)
+    return statement.new is None or isinstance(statement.new, pa.Table)
 
 
 def table_of_tube() -> TubeTable:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.queue import Queue
+    from tubeq_spark.tube import Tube
 
 #: The name of the program, which begins its messages.
 NAME = "tubeq"
@@ -218,6 +219,29 @@ class Call:
         sys.stdout.flush()
 
 
+@contextmanager
+def queue_of(
+    ctx: typer.Context,
+    session_uuid: uuid.UUID | str | None = None,
+    *,
+    tube: str | None = None,
+    create: bool = False,
+) -> Iterator[tuple[Call, Queue]]:
+    """The call of a command, and its queue, opened as `Call.queue` does."""
+    call: Call = ctx.obj
+    with call.queue(session_uuid, tube=tube, create=create) as queue:
+        yield call, queue
+
+
+@contextmanager
+def tube_of(
+    ctx: typer.Context, name: str, session_uuid: str | None = None
+) -> Iterator[tuple[Call, Tube]]:
+    """The call of a command, and a tube of its queue, opened as `Call.queue` does."""
+    with queue_of(ctx, session_uuid, tube=name) as (call, queue):
+        yield call, queue.tube(name)
+
+
 def json_text(value: Any) -> str:
     """A line of JSON for any payload: moments as ISO 8601, bytes in hexadecimal.
 
@@ -249,13 +273,11 @@ def print_line(text: str) -> None:
 
 
 def as_dict(task: Task) -> dict[str, Any]:
-    """A task for machines; times as ISO 8601, the id as text."""
+    """A task for machines, with the id as text."""
     # In jq and JavaScript numbers are doubles, which would round the id.
     found = asdict(task) | {"task_id": str(task.task_id)}
     if task.trace is None:
         del found["trace"]
-    for name in ("created", "next_event"):
-        found[name] = None if found[name] is None else found[name].isoformat()
     return found
 
 

@@ -7,25 +7,22 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
-from tubeq_spark.model.json_payload import encode
 from tubeq_spark.task import PutItem, Task
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import FrameType
 
 
 def put(
@@ -66,8 +63,7 @@ def put(
             target.on_task_change(lambda task, _event: added.append(task))
         with done.telling(call), _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
-                if done.count:
-                    show(done.count)
+                show(done.count)
                 keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
                 with _finished(call), done.adding(len(items)):
                     tasks = target.put_many(keyed, timeout=timeout, **options)
@@ -183,8 +179,10 @@ def _batches(stream: BinaryIO, name: str, size: int, done: _Done) -> Iterator[li
 
 
 def _parsed(line: bytes, number: int, name: str, done: _Done) -> Any:
+    from tubeq_spark.model.json_payload import encode  # noqa: PLC0415  imports Arrow
+
     try:
-        data = json.loads(line, parse_constant=_refuse_constant)
+        data = json.loads(line)
         encode(data)  # a bad payload is refused here, where the line is known
     except (ValueError, RecursionError) as error:
         where = "standard input" if name == "-" else name
@@ -200,57 +198,24 @@ def _keyed(data: Any, field: str) -> PutItem:
     return PutItem(data, unique=data.get(field) if isinstance(data, dict) else None)
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
-
-
 @contextmanager
 def _showing(stream: BinaryIO, file: Path) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal, from the second batch on, because importing rich takes longer than most puts."""
+    """Show a bar on a terminal, by the bytes of a file, because the number of its lines is not known."""
     if not sys.stderr.isatty():
         yield lambda _count: None
         return
-    with ExitStack() as stack:
-        bar: Bar | None = None
+    from rich.console import Console  # noqa: PLC0415  few calls need it
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-        def show(count: int) -> None:
-            nonlocal bar
-            if bar is None:
-                size = file.stat().st_size if str(file) != "-" and file.is_file() else None
-                bar = stack.enter_context(Bar(size))
-            bar.show(count, stream)
-
-        yield show
-
-
-class Bar:
-    """A progress bar by the bytes of a file, because the number of its lines is not known; a context manager."""
-
-    def __init__(self, size: int | None) -> None:
-        """Show the progress in a file of `size` bytes; `None` if the size is not known."""
-        self._size = size
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("put {task.fields[count]:,}"),
-            BarColumn(bar_width=40),
-            TextColumn("{task.percentage:3.0f} %" if size else ""),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=size, count=0)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: object, _trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def show(self, count: int, stream: BinaryIO) -> None:
-        """Show the number of put tasks, and the position in the file."""
-        done = stream.tell() if self._size else 0
-        self._progress.update(self._task, count=count, completed=done)
+    size = file.stat().st_size if file.is_file() else None
+    columns = (
+        TextColumn("put {task.fields[count]:,}"),
+        BarColumn(bar_width=40),
+        TextColumn("{task.percentage:3.0f} %" if size else ""),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    # By default the bar sends results to its own console, too.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        line = bar.add_task("", total=size, count=0)
+        yield lambda count: bar.update(line, count=count, completed=stream.tell() if size else 0)

@@ -35,7 +35,7 @@ class Extent:
         version: Its newest version, which is the number of commits since its creation.
         committed_us: The time of the newest commit, by the storage's clock.
         log_commits: The number of commits since the last checkpoint, which every reader reads; `None`
-            if the log cannot be listed.
+            where Spark commits.
     """
 
     files: int

@@ -17,7 +17,7 @@ from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.expression import Column, Micros, Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
@@ -165,6 +165,17 @@ def insert_table(rows: list[StoredTask], schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def places_of(rows: Sequence[StoredTask]) -> pa.Table:
+    """The source rows of a statement that names some tasks."""
+    segments, ids = [row.segment for row in rows], [row.task_id for row in rows]
+    return pa.table({"segment": array(segments, pa.int64()), "task_id": array(ids, pa.int64())})
+
+
+def whole_segments(segments: Sequence[int]) -> pa.Table:
+    """The source rows of a statement that names all rows of some segments."""
+    return pa.table({"segment": array(segments, pa.int64())})
 
 
 @dataclass(frozen=True, slots=True)

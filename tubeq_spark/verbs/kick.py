@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import TRUE
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.settle import KICK, Decision, changed, placed, settlement
+from tubeq_spark.verbs.settle import KICK, Decision, changed, settlement
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
@@ -41,7 +41,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         if not places.num_rows:
             return Plan(None, lambda _: 0)
         change = KICK.change(Decision(ctx, now_us))
-        statement = settlement(ctx, placed(places), change)
+        statement = settlement(ctx, places, change)
         rows = []
         if ctx.events.callback is not None:
             ids = places.column("task_id").to_pylist()

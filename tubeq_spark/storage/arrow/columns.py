@@ -7,6 +7,7 @@ third of a second for a worker that never uses a DataFrame. So the buffers of fr
 from __future__ import annotations
 
 from array import array as packed
+from collections import Counter
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,11 @@ import pyarrow.compute as pc
 from tubeq_spark.model.refusals import no_spark
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.storage.expression import Type
-from tubeq_spark.storage.statement import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tubeq_spark.storage.statement import Given, Source, Using
+    from tubeq_spark.storage.statement import Source
 
 _MOMENT = pa.timestamp("us", "UTC")
 #: The type codes of the module `array` for numbers of a type.
@@ -83,6 +83,15 @@ def nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.MapArray.from_arrays(
         offsets, nested(keys, kind.key_type), nested(mapped, kind.item_type)
     )
+
+
+def table_of(rows: Sequence[Sequence[Any]], kinds: Mapping[str, pa.DataType]) -> pa.Table:
+    """Rows with values in the order of these columns, as a table."""
+    columns = {
+        name: nested([row[place] for row in rows], kind)
+        for place, (name, kind) in enumerate(kinds.items())
+    }
+    return pa.table(columns)
 
 
 def counts(values: Sequence[Mapping[str, int]]) -> pa.Array:
@@ -174,6 +183,13 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
     return {tuple(map(int, key.split(_BETWEEN))) for key in keys}
 
 
+def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
+    """How often each value occurs."""
+    found = pc.value_counts(values)
+    pairs = zip(*(found.field(name).to_pylist() for name in ("values", "counts")), strict=True)
+    return Counter(dict(pairs))
+
+
 def grouped(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
     """The rows of each partition, in their order."""
     if rows.num_rows == 1 or len(distinct(rows, columns)) == 1:
@@ -248,42 +264,3 @@ def held(source: Source) -> pa.Table:
     if not isinstance(source, pa.Table):
         raise no_spark()
     return source
-
-
-def rows_table(rows: Rows) -> pa.Table:
-    """The rows that a verb has chosen, as an Arrow table."""
-    arrays = [
-        nested([each[place] for each in rows.values], ARROW_TYPES[kind])
-        for place, kind in enumerate(rows.columns.values())
-    ]
-    return pa.Table.from_arrays(arrays, names=list(rows.columns))
-
-
-def source_table(using: Using) -> pa.Table:
-    """The rows of a source.
-
-    Raises:
-        StoreError: The rows are a DataFrame of Spark.
-    """
-    if not isinstance(using, Rows):
-        return _given(using)
-    if not using.columns:
-        return rows_table(Rows({"one": Type.INT}, [(1,)]))
-    return rows_table(using)
-
-
-def _given(given: Given) -> pa.Table:
-    rows = held(given.rows).select(list(given.columns))
-    for name, value in given.constants.items():
-        kind = ARROW_TYPES[value.type]
-        rows = rows.append_column(pa.field(name, kind), repeated(value.value, kind, rows.num_rows))
-    if not given.beside:
-        return rows
-    columns = [
-        nested([each[f.name].value if f.name in each else None for each in given.beside], f.type)
-        if any(f.name in each for each in given.beside)
-        else pa.nulls(len(given.beside), f.type)
-        for f in rows.schema
-    ]
-    beside = pa.Table.from_arrays(columns, schema=rows.schema)
-    return pa.concat_tables([rows, beside])

@@ -221,8 +221,8 @@ class LocalTable(PlainTable):
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         super().create(before, change)
 
-    def commit(self, base: Base, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
-        """As `Log.commit`. Puts are refused while some space is still left on the disk.
+    def write(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
+        """As `Log.write`. Puts are refused while some space is still left on the disk.
 
         The removal of files that are missing or damaged is refused, too, because they may come back.
         """
@@ -235,7 +235,7 @@ class LocalTable(PlainTable):
             raise EngineError(msg, Outcome.STALE)
         if change.rows is not None and change.rows.num_rows:
             require_space(self.directory, change.rows, change.gone)
-        return super().commit(base, change)
+        return super().write(snapshot, change)
 
     def remove(self, directory: str) -> None:
         """Remove a directory below the table's with all that is in it; raises OSError."""

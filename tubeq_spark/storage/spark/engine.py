@@ -41,7 +41,7 @@ from tubeq_spark.storage.spark.spark_settings import (
     asked,
 )
 from tubeq_spark.storage.spark.tables import SparkTables, save
-from tubeq_spark.storage.statement import Affected, Append, Given, Statement
+from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,13 +202,11 @@ class SparkEngine(SparkReads):
         with self._counted(), self.hurried(statement.table):
             if isinstance(statement, Append):
                 return self._append(statement, note)
-            using = statement.using
-            if not isinstance(using, Given) or isinstance(using.rows, pa.Table):
+            if statement.new is None or isinstance(statement.new, pa.Table):
                 return self._merge(self._own_for(statement.size), statement, note)
-            rows = self._theirs(using.rows)
+            rows = self._theirs(statement.new)
             self.prepare(statement.table)
-            statement = replace(statement, using=replace(using, rows=rows))
-            return self._merge(rows.sparkSession, statement, note)
+            return self._merge(rows.sparkSession, replace(statement, new=rows), note)
 
     def _own_for(self, size: int) -> SparkSession:
         """The queue's own session for a write of so many rows."""
