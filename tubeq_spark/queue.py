@@ -18,7 +18,7 @@ from tubeq_spark.admin import (
 )
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import Durability, QueueConfig
+from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     StoreError,
@@ -161,7 +161,8 @@ class Queue:
         Raises:
             QueueNotFoundError: The location has no queue and `create` is False; nothing was
                 created.
-            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid, or the location
+                was made with another durability than `config` has.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, or has another committer than `engine`; or the
                 clock is past September 2093, the end of the task ids.
@@ -170,15 +171,15 @@ class Queue:
         a session.
         """
 
-        def make(durability: Durability) -> Engines:
-            return engines_of(spark, location, engine, storage_options, durability)
+        def make() -> Engines:
+            return engines_of(spark, location, engine, storage_options)
 
         self._begin(location, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,
         location: object,
-        make_engines: Callable[[Durability], Engines],
+        make_engines: Callable[[], Engines],
         session_uuid: uuid.UUID | str | None,
         clock: Clock | None,
         config: QueueConfig | None,
@@ -194,7 +195,7 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        self._engines = make_engines(Durability(self._config.durability))
+        self._engines = make_engines()
         self._storage_options = self._engines.storage_options
         #: The arguments, besides location and name, by which an unpickled tube is opened again.
         self._again = (self._config, self._engines.name, self._storage_options)

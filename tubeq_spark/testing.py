@@ -114,7 +114,7 @@ class InMemoryQueue(Queue):
         self._location: MemoryLocation = shared or MemoryLocation(clock)
         engine = MemoryEngine(self._location, clock)
         engines = Engines("memory", engine, None, lambda config: open_location(engine, config))
-        self._begin(self._location.text, lambda _durability: engines, session_uuid, clock, config)
+        self._begin(self._location.text, lambda: engines, session_uuid, clock, config)
         if not isinstance(clock, SystemClock):
             # A heart beats in real time, but the time of this clock is chosen by the test.
             self._context.session.stop()
