@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from tubeq_spark import TubeqError
-from tubeq_spark.config import QueueConfig
 from tubeq_spark.storage.check import on_local_files
 from tubeq_spark.storage.location import TUBES
 from tubeq_spark.verify.verify import verify
@@ -24,7 +23,7 @@ def main(directory: str) -> int:
     registries = sorted(Path(directory).rglob(f"{TUBES}/_delta_log"))
     places = [registry.parents[1] for registry in registries]
     for place in places:
-        opened = on_local_files(str(place), QueueConfig())
+        opened = on_local_files(str(place))
         if opened is None:
             continue
         try:

@@ -82,7 +82,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def verified(place: Path) -> Any:
-    opened = on_local_files(str(place), CONFIG)
+    opened = on_local_files(str(place))
     assert opened is not None
     return verify(opened)
 

@@ -51,7 +51,7 @@ def _report(
     from tubeq_spark.verify.verify import verify as judge  # noqa: PLC0415
 
     # The queue need not open, and no session is made.
-    opened = on_local_files(call.settings.queue_location(), call.settings.config)
+    opened = on_local_files(call.settings.queue_location())
     if opened is not None and call.settings.remote is None:
         return judge(opened, tube, since, until)
     with call.queue() as queue:
