@@ -17,7 +17,7 @@ from tubeq_spark.admin import (
 )
 from tubeq_spark.admin.engines import Engines, engines_of
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import Durability, QueueConfig
+from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     StoreError,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         QueueMetrics,
         SessionInfo,
         SweepReport,
+        VerifyReport,
     )
     from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
@@ -160,7 +161,8 @@ class Queue:
         Raises:
             QueueNotFoundError: The location has no queue and `create` is False; nothing was
                 created.
-            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid, or the location
+                was made with another durability than `config` has.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, or has another committer than `engine`; or the
                 clock is past September 2093, the end of the task ids.
@@ -169,15 +171,15 @@ class Queue:
         a session.
         """
 
-        def make(durability: Durability) -> Engines:
-            return engines_of(spark, location, engine, storage_options, durability)
+        def make() -> Engines:
+            return engines_of(spark, location, engine, storage_options)
 
         self._begin(location, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,
         location: object,
-        make_engines: Callable[[Durability], Engines],
+        make_engines: Callable[[], Engines],
         session_uuid: uuid.UUID | str | None,
         clock: Clock | None,
         config: QueueConfig | None,
@@ -193,7 +195,7 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        self._engines = make_engines(Durability(self._config.durability))
+        self._engines = make_engines()
         self._storage_options = self._engines.storage_options
         #: The arguments, besides location and name, by which an unpickled tube is opened again.
         self._again = (self._config, self._engines.name, self._storage_options)
@@ -695,6 +697,42 @@ class Queue:
 
         queue = self._context
         return check(queue.opened, repair=repair, accept_loss=accept_loss, engine=queue.engine)
+
+    @_verb
+    def verify(
+        self,
+        tube: str | None = None,
+        *,
+        since: dt.datetime | None = None,
+        until: dt.datetime | None = None,
+    ) -> VerifyReport:
+        """Judge the commits that the logs of the tubes still have: was every rule kept?
+
+        It replays the commits, `retention_hours` of them, with the rows that each changed, and names each commit by
+        which a task was lost, came twice, or was held twice; by which a sub-queue lost its order; by which `parallel`,
+        `rate`, `most_taken`, `capacity` or a key was exceeded; or whose counts are wrong. It cannot see whether a
+        program got the result of a commit, nor what happened before the first commit that is left.
+
+        Args:
+            tube: The name of one tube, also of a dropped one; `None` is all tubes.
+            since: Judge only commits from this moment on, an aware datetime; `None`: from the first one that is left.
+            until: Judge only commits before this moment, an aware datetime; `None`: up to the newest one.
+
+        Returns:
+            What was judged, and the violations. `unread` has a sentence for what could not be read, such as
+            files that were removed meanwhile; that is no violation.
+
+        Raises:
+            InvalidOptionError: `since` or `until` is not an aware datetime.
+            TubeNotFoundError: No tube has had this name.
+            StoreError: The location is in a catalog, or on an object store that only Spark reaches.
+
+        Commits: none. It reads each data file of these commits once.
+        """
+        from tubeq_spark.verify.verify import verify  # noqa: PLC0415  most programs verify nothing
+
+        queue = self._context
+        return verify(queue.opened, tube, since, until, engine=queue.engine, drivers=queue.drivers)
 
     def copy_to(
         self, target: str | Path, *, storage_options: StorageOptions | None = None

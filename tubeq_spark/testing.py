@@ -115,7 +115,7 @@ class InMemoryQueue(Queue):
         engine = MemoryEngine(self._location, clock)
         opens = lambda _text, config, create: open_location(engine, config)  # noqa: E731
         engines = Engines("memory", engine, None, opens)
-        self._begin(self._location.text, lambda _durability: engines, session_uuid, clock, config)
+        self._begin(self._location.text, lambda: engines, session_uuid, clock, config)
         if not isinstance(clock, SystemClock):
             # A heart beats in real time, but the time of this clock is chosen by the test.
             self._context.session.stop()

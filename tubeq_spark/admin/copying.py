@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -21,13 +22,11 @@ import pyarrow.compute as pc
 
 from tubeq_spark.admin import life
 from tubeq_spark.admin.engines import engines_of
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.statistics import sessions_of, written_calls
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.disk import make_directory
-from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
 from tubeq_spark.storage.native.file_copy import copy_table
@@ -76,7 +75,7 @@ def copy(
     location = Location.parse(target)
     engines = engines_of(None, target, "native", target_options)
     try:
-        new = OpenedLocation.without_spark(location, Durability(queue.config.durability))
+        new = replace(OpenedLocation.without_spark(location), durability=queue.opened.durability)
         _require_apart(queue.opened, new)
         refuse_mounts(location)
         kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
@@ -165,7 +164,6 @@ class _Copy:
         if self._new.locks is not None:
             root = self._new.locks.parent
             make_directory(root, synced=True)
-            synced_log_of(root).require(Durability.COMMIT)
         self._target.put(_MARK, self._call)
 
     def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
@@ -241,7 +239,8 @@ class _Copy:
     def _make_registry(self, tubes: Sequence[int]) -> None:
         table_lock = self._new.table_lock(TUBES)
         name = self._new.location.table(TUBES)
-        new = new_registry(name, self._queue.config, "native", local=self._is_local)
+        config = replace(self._queue.config, durability=self._new.durability)
+        new = new_registry(name, config, "native", local=self._is_local)
         records = Select(self._queue.opened.location.table(TUBES), named(*new.columns))
         rows = self._queue.engine.arrow(records)
         rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))

@@ -14,7 +14,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.engine import NativeEngine
     from tubeq_spark.storage.spark.engine import SparkEngine
@@ -107,7 +105,6 @@ def engines_of(
     text: object,
     wanted: object,
     storage_options: StorageOptions | None,
-    durability: Durability = Durability.NONE,
 ) -> Engines:
     """Choose the engines for a location: those of its committer, or for a new one what the environment asks for.
 
@@ -117,7 +114,6 @@ def engines_of(
         wanted: One of `ENGINES`. A committer that the program names is not compared with the registry here.
         storage_options: The options by which the native engine reaches the storage; `None` uses those of the
             session and the environment.
-        durability: The least durability of its commits.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
@@ -144,7 +140,7 @@ def engines_of(
     name, native, has_spark = asked, None, spark is not None
     if asked == "auto":
         new = _checked(f"the environment variable {_VARIABLE}", os.environ.get(_VARIABLE) or "auto")
-        name, native = _committer(location, why_not, options, durability, new, has_spark=has_spark)
+        name, native = _committer(location, why_not, options, new, has_spark=has_spark)
     log.info(
         "commits at %s are made by %s", location.text, "this process" if name == NATIVE else "Spark"
     )
@@ -162,20 +158,19 @@ def engines_of(
         native.close()
     if through_spark is None:
         raise StoreError(belongs_to_spark(location.text))
-    opens = functools.partial(_open_by_spark, through_spark)
+    from tubeq_spark.storage.spark.open_location import open_location as by_spark  # noqa: PLC0415  as above
+
+    opens = functools.partial(by_spark, through_spark)
     return Engines(SPARK, through_spark, through_spark, opens)
 
 
-def committer_without_session(
-    text: object, wanted: object, new: str, durability: Durability = Durability.NONE
-) -> str:
+def committer_without_session(text: object, wanted: object, new: str) -> str:
     """The committer of a location, for a program that starts a Spark session only if it must.
 
     Args:
         text: The location as it was given.
         wanted: One of `ENGINES`, from the command line.
         new: The committer of a new location; one of `ENGINES`.
-        durability: The least durability of commits there.
 
     Returns:
         "native", "spark", or "auto" if only a Spark session can find it out.
@@ -191,28 +186,16 @@ def committer_without_session(
         return asked
     why_not = _why_not_native(None, location)
     has_spark = importlib.util.find_spec("pyspark") is not None
-    name, native = _committer(location, why_not, None, durability, new, has_spark=has_spark)
+    name, native = _committer(location, why_not, None, new, has_spark=has_spark)
     if native is not None:
         native.close()
     return name
-
-
-def _open_by_spark(
-    spark: SparkEngine, text: object, config: QueueConfig, *, create: bool
-) -> OpenedLocation:
-    from tubeq_spark.storage.spark import open_location as opening  # noqa: PLC0415  pyspark is optional
-
-    opened = opening.open_location(spark, text, config, create=create)
-    if not spark.has_own:
-        opening.warn_of_slow_session(spark.spark)
-    return opened
 
 
 def _committer(
     location: Location,
     why_not: str | None,
     options: StorageOptions | None,
-    durability: Durability,
     new: str,
     *,
     has_spark: bool,
@@ -223,7 +206,6 @@ def _committer(
         location: The location.
         why_not: Why the native engine cannot work there; `None` if it can.
         options: The options by which the native engine reaches it.
-        durability: The least durability of commits there.
         new: The committer of a new location that this process can read; "auto" is native.
         has_spark: Whether a location that this process cannot read is left to Spark.
 
@@ -245,7 +227,7 @@ def _committer(
         return left, None
     engine = _native_engine(options)
     try:
-        found = _registered(engine, location, durability)
+        found = _registered(engine, location)
     except TubeqError as error:
         engine.close()
         if not has_spark or isinstance(error, DamagedFileError):
@@ -261,13 +243,13 @@ def _native_engine(options: StorageOptions | None) -> NativeEngine:
     return NativeEngine(options)
 
 
-def _registered(engine: NativeEngine, location: Location, durability: Durability) -> str | None:
+def _registered(engine: NativeEngine, location: Location) -> str | None:
     """The committer that a registry names; `None` if there is no queue.
 
     Raises:
         StoreError: The registry cannot be read.
     """
-    opened = OpenedLocation.without_spark(location, durability)
+    opened = OpenedLocation.without_spark(location)
     if opened.locks is not None:
         if not (opened.locks.parent / TUBES).is_dir():
             return None

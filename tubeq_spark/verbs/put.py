@@ -41,10 +41,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import (
         Affected,
-        Append,
         PutIdentity,
         Source,
-        Statement,
         WrittenRows,
     )
     from tubeq_spark.task import Task
@@ -218,7 +216,6 @@ def _plan(
         return Plan(None, lambda _: new.result(None, 0))
     numbering = new.numbering or _numbered(ctx, new, now_us)
     rows = new.make(numbering)
-    statement: Statement | Append
     if appends:
         statement = ctx.writer.append(rows, total, identity)
     elif seen is None:

@@ -29,28 +29,19 @@ from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import TRUE, integer, row
+from tubeq_spark.storage.rows import whole_segments
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.settle import (
-    KICK,
-    RENEW,
-    Decision,
-    Verb,
-    changed,
-    follow_up,
-    placed,
-    release,
-    settlement,
-    whole,
-)
+from tubeq_spark.verbs.settle import KICK, RENEW, Decision, Verb, follow_up, release, settlement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import Affected, SettleRow, SettleTable
+    from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
 
@@ -186,8 +177,7 @@ class HeldBatch:
         if named is not None and not named:
             return Plan(None, lambda _: (0, None))
         ctx = self._ctx
-        rows: Sequence[SettleRow] | SettleTable
-        rows, rest = whole(self._segments), list[int]()
+        rows, rest = whole_segments(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
         now_us = ctx.queue.now_us()
@@ -207,9 +197,7 @@ class HeldBatch:
 
         return Plan(settlement(ctx, rows, change), finish, now_us)
 
-    def _some(
-        self, named: set[int], *, is_first: bool
-    ) -> tuple[list[SettleRow] | SettleTable, list[int]]:
+    def _some(self, named: set[int], *, is_first: bool) -> tuple[pa.Table, list[int]]:
         """The rows of some tasks, and the segments of the other tasks of the batch.
 
         Raises:
@@ -224,7 +212,7 @@ class HeldBatch:
                 raise Stale
             raise not_in_batch(named.difference(places.column("task_id").to_pylist()))
         stored, moved = (Counter(rows.column("segment").to_pylist()) for rows in (places, some))
-        return placed(some), sorted(stored - moved)
+        return some, sorted(stored - moved)
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries because they have used up their attempts."""
@@ -297,7 +285,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         if not places.num_rows:
             return Plan(None, lambda _: 0)
         change = KICK.change(Decision(ctx, now_us))
-        statement = settlement(ctx, placed(places), change)
+        statement = settlement(ctx, places, change)
         rows = []
         if ctx.events.callback is not None:
             ids = places.column("task_id").to_pylist()
@@ -305,7 +293,8 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
 
         def finish(affected: Affected) -> int:
             ctx.events.count("kick", affected.updated)
-            ctx.events.keep("kick", [row.task() for row in changed(statement, change, rows)])
+            after = rows_after(statement.changes, rows)
+            ctx.events.keep("kick", [row.task() for row in after])
             return affected.updated
 
         return Plan(statement, finish, now_us)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from tubeq_spark.errors import CommitUnknownError, ConflictError
 from tubeq_spark.model.takes import NewLease, segments_beside_rivals
 from tubeq_spark.runtime.taken import Taken
-from tubeq_spark.storage.arrow.columns import array, repeated
+from tubeq_spark.storage.arrow.columns import array, counted, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.note import asked_by
@@ -183,7 +183,7 @@ class Take:
             choice = self._choose(limits)
             if choice is None:
                 return None
-            if TaskState.TAKEN.value in choice.tasks.column("state").to_pylist():
+            if TaskState.TAKEN.value in choice.tasks.column("state").unique().to_pylist():
                 end_due(ctx, limits.now_us)
             elif not self._buries_unreadable(choice):
                 return self._move(choice, acked)
@@ -281,7 +281,7 @@ class Take:
         tasks = self._first(row().segment.is_in(among) & ctx.table.is_ready(now_us), count)
         keys = set(tasks.column(ctx.table.key).to_pylist())
         is_same = not key or keys == set(key)
-        is_ready = TaskState.TAKEN.value not in tasks.column("state").to_pylist()
+        is_ready = TaskState.TAKEN.value not in tasks.column("state").unique().to_pylist()
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
     def _buries_unreadable(self, choice: Choice) -> bool:
@@ -311,7 +311,7 @@ class Take:
         calls = range(len(self._requests))
         claim = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
         to = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
-        utubes = Counter(tasks.column("utube").to_pylist() if ctx.driver.subqueues else ())
+        utubes = counted(tasks.column("utube")) if ctx.driver.subqueues else Counter[str | None]()
         begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
         lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
         raised, count = limits.raised(utubes), tasks.num_rows
@@ -357,7 +357,7 @@ class Take:
 
     def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
         """As `_with_rows`, for batches: each has a lease segment of its own."""
-        delayed = tasks.column("state").to_pylist().count(TaskState.DELAYED.value)
+        delayed = counted(tasks.column("state"))[TaskState.DELAYED.value]
         self._ctx.events.count("delay", delayed)
         found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
         groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)

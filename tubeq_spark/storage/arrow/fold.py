@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The lower bounds of the order columns in a part; `None` if they are unknown.
 Bound: TypeAlias = "tuple[int, ...] | None"
-#: The results are merged when they have so many more rows than after the last merge.
+#: The results are merged when they have so many more rows than after the last merge, and at least twice as many.
 _MERGED = 50_000
 #: The aggregate that merges the values of an aggregate for several parts.
 _MERGES = {
@@ -165,7 +165,7 @@ class _Fold:
                 if new.num_rows:
                     found.append(new)
                     rows += new.num_rows
-                if rows >= merged + _MERGED:
+                if rows >= merged + max(_MERGED, merged):
                     found = [self._merge(found)]
                     merged = rows = found[0].num_rows
         if not found:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -39,6 +40,8 @@ _TOLD = ("tube", "owner", "created")
 _TEXT = 64
 #: The rows of the first of several pieces, and the factor by which each next piece is larger.
 _PIECE, _GROWS = 512, 4
+#: A file gets rows of about so many bytes in memory, because statements read whole files.
+PART_BYTES = 64 << 20
 #: At most so many rows are written without dictionaries.
 _FEW = 1_000
 #: The last character, which has no next one, and the surrogates, which texts do not have.
@@ -144,8 +147,20 @@ def _parts(
     left = {tuple(file.partition[name] for name in shape.by) for file in gone} if order else set()
     for values, part in grouped(rows, shape.by):
         partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
-        for piece in _pieces(part, order) if values in left else (part,):
+        pieces = _pieces(part, order) if values in left else (part,)
+        for piece in chain.from_iterable(map(_bounded, pieces)):
             yield _path(partition), partition, piece
+
+
+def _bounded(rows: pa.Table) -> Iterator[pa.Table]:
+    """Rows in parts of about `PART_BYTES` at most."""
+    # A slice keeps the buffers of a larger table. Its own bytes take longer to count.
+    if rows.get_total_buffer_size() <= PART_BYTES:
+        yield rows
+        return
+    count = -(-rows.num_rows // (rows.nbytes // PART_BYTES + 1))
+    for first in range(0, rows.num_rows, count):
+        yield rows.slice(first, count)
 
 
 def _pieces(rows: pa.Table, order: Sequence[str]) -> Iterator[pa.Table]:

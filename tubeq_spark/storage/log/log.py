@@ -102,12 +102,11 @@ class Log(LogReader):
         now_ms = to_us(self._clock.now()) // 1_000
         following = self._after(base) if change.rows is not None else None
         try:
-            written = self._write(base.snapshot, change, now_ms)
-        except RequestError:
+            written = self.write(base.snapshot, change)
+        except BaseException:
+            self.discard(change.earlier)
             raise
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise EngineError(reason_of(error), Outcome.FAILED) from error
-        added = [file for file, _ in written]
+        added = [*change.earlier, *(file for file, _ in written)]
         try:
             self._commit(base, change, added, now_ms, following)
         except CommitUnknownError:
@@ -116,10 +115,10 @@ class Log(LogReader):
             raise
         except EngineError as error:
             if error.outcome is not Outcome.LOST:
-                self._discard(added)
+                self.discard(added)
             raise
         except TubeqError:
-            self._discard(added)
+            self.discard(added)
             raise
         return [(file, rows) for file, rows in written if not file.is_feed]
 
@@ -153,10 +152,16 @@ class Log(LogReader):
             self._met.append(met)
         raise self._conflict(base.snapshot.version + 1, "was committed by somebody else")
 
-    def _write(
-        self, snapshot: Snapshot, change: Change, now_ms: int
-    ) -> Sequence[tuple[DataFile, pa.Table]]:
-        """Write the data files of a change, and those of its feed."""
+    def write(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
+        """Write the new rows of a change to data files, and those of its feed, before its commit.
+
+        Returns:
+            The files, each with its rows.
+
+        Raises:
+            EngineError: The storage refuses them.
+            RequestError: An object store fails.
+        """
         begun: list[DataFile] = []
 
         def put(part: tuple[DataFile, pa.Table, bytes]) -> tuple[DataFile, pa.Table]:
@@ -165,6 +170,7 @@ class Log(LogReader):
             self.store.put(file.path, content)
             return file, rows
 
+        now_ms = to_us(self._clock.now()) // 1_000
         # Pieces save a rewrite of many rows, and cost a request each.
         order = () if self._looks.is_far else change.order
         shape = change.shape or snapshot.shape
@@ -175,9 +181,12 @@ class Log(LogReader):
             parts.append(data_files.encoded_feed(shape, change.feed, now_ms))
         try:
             return self.store.together(put, chain.from_iterable(parts)) if parts else []
-        except BaseException:
+        except BaseException as error:
             # These files may be what fills the disk.
-            self._discard(begun)
+            self.discard(begun)
+            is_refused = isinstance(error, (OSError, pa.ArrowException, ValueError))
+            if is_refused and not isinstance(error, RequestError):
+                raise EngineError(reason_of(error), Outcome.FAILED) from error
             raise
 
     def _after(self, base: Base, met: int = 0) -> NextVersion:
@@ -244,7 +253,7 @@ class Log(LogReader):
         self._remember(later)
         return later
 
-    def _discard(self, files: Sequence[DataFile]) -> None:
+    def discard(self, files: Sequence[DataFile]) -> None:
         """Remove data files that no commit names."""
         if files:
             paths = [file.path for file in files]

@@ -198,6 +198,7 @@ class Change:
         on: Makes the same change for a later version than it was decided on, with the same rows and files;
             `None` if it must be decided anew.
         written: Added files that were written before.
+        earlier: The same, but they are removed if the commit fails.
         order: The order in which the rows that stay in their partitions are read next; empty if there is none.
         shape: The new columns and properties of the table; `None` if they stay.
         operation: Its name in the history; `None` is that of a write or a removal.
@@ -211,6 +212,7 @@ class Change:
     total: tuple[str, int] | None = None
     on: Callable[[Snapshot], Change | None] = lambda _: None
     written: Sequence[DataFile] = ()
+    earlier: Sequence[DataFile] = ()
     order: Sequence[str] = ()
     shape: Shape | None = None
     operation: str | None = None

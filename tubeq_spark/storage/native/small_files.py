@@ -9,13 +9,14 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import array, empty, repeated, scalar
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
+from tubeq_spark.storage.log.data_files import PART_BYTES
 from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
 from tubeq_spark.storage.store.store import RequestError
 
@@ -69,6 +70,14 @@ _NOTHING: tuple[pa.Table | None, int] = (None, 0)
 _SPARE, _SHARED = 2, 16 << 10
 
 
+class FilesRows(NamedTuple):
+    """The rows of some files, and whether they are the last that are read."""
+
+    files: Sequence[DataFile]
+    rows: pa.Table
+    are_last: bool
+
+
 class SmallFiles:
     """Reads files of tables, and caches the rows of small ones. Thread-safe."""
 
@@ -79,11 +88,26 @@ class SmallFiles:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def rows(self, listed: Listed) -> pa.Table:
-        """The rows of some files. Raises as `read`."""
+    def parts(self, listed: Listed) -> Iterator[FilesRows]:
+        """The rows of some files, as few files at a time as have half of `PART_BYTES`. Raises as `read`."""
         self.fetch(listed, listed.files)
-        parts = [self._whole(listed, file, keeps=listed.is_small) for file in listed.files]
-        return pa.concat_tables(parts) if parts else empty(listed.schema)
+        files: list[DataFile] = []
+        rows: list[pa.Table] = []
+        keeps, size = listed.is_small, 0
+        for file in listed.files:
+            if size > PART_BYTES // 2:
+                yield FilesRows(files, pa.concat_tables(rows), are_last=False)
+                files, rows, size = [], [], 0
+            files.append(file)
+            rows.append(self._whole(listed, file, keeps=keeps))
+            # To count the bytes of a small file takes as long as to read it.
+            size += 0 if keeps else rows[-1].get_total_buffer_size()
+        all_rows = pa.concat_tables(rows) if rows else empty(listed.schema)
+        yield FilesRows(files, all_rows, are_last=True)
+
+    def rows(self, listed: Listed) -> pa.Table:
+        """The rows of some files at once. Raises as `read`."""
+        return pa.concat_tables([rows for _, rows, _ in self.parts(listed)])
 
     def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
         """Fetch some of the files at the same time, on storage where each costs a request."""

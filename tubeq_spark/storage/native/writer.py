@@ -6,37 +6,32 @@ changed rows replace the partitions that they are in.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.arrow.columns import array, empty, held, whole
-from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome, of_kind
-from tubeq_spark.storage.arrow.evaluate import holds, of_table
-from tubeq_spark.storage.arrow.statement import changed, inserted_alone
+from tubeq_spark.storage.arrow.columns import empty, held, whole
+from tubeq_spark.storage.arrow.statement import Matching, of_kind
 from tubeq_spark.storage.ended import total
-from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.query import columns_of, implied
 from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.native.small_files import SmallFiles
+    from tubeq_spark.storage.native.small_files import FilesRows, SmallFiles
     from tubeq_spark.storage.note import Note
-    from tubeq_spark.storage.statement import Append, Statement
+    from tubeq_spark.storage.statement import Statement
 
 
 #: On an object store a statement is decided so many times after conflicts, before the verb reads again.
@@ -54,6 +49,8 @@ class Writer:
 
     def execute(self, table: PlainTable, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
+        if statement.is_append:
+            return self._append(table, statement, note)
         as_known = table.is_far and _removes_known(table, statement)
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
@@ -76,31 +73,72 @@ class Writer:
             gone = _removed_unread(snapshot, statement)
             if gone is not None:
                 return self._remove(table, base, statement, note, gone)
-            target = _Target(table, snapshot, statement, self._files)
+            earlier: list[DataFile] = []
             try:
-                decision = target.decision()
-            except (OSError, *OF_ROWS) as error:
-                bad.look(near := snapshot.within(statement.partitions))
-                if bad.among(near):
-                    # The next decision leaves the file out, or raises an error that names it.
-                    raise EngineError(reason_of(error), Outcome.CONFLICT) from error
+                change, affected = self._decided(table, snapshot, statement, note, earlier)
+            except BaseException as error:
+                table.discard(earlier)
+                if isinstance(error, (OSError, *OF_ROWS)):
+                    bad.look(near := snapshot.within(statement.partitions))
+                    if bad.among(near):
+                        # The next decision leaves the file out, or raises an error that names it.
+                        raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
-            if decision.rows is not None:
-                affected, written = _with_written(statement, decision.affected, snapshot)
-                gone = target.files_in(decision.changed or ())
-                change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
-                feed = decision.feed
-                if feed is not None and written:
-                    added = self._files.rows(Listed(table, written, snapshot.shape.schema))
-                    feed = pa.concat_tables([feed, of_kind(added, "insert")])
-                self.commit(table, base, replace(change, feed=feed))
-                return affected
-            return decision.affected
+            if change is not None:
+                self.commit(table, base, change)
+            return affected
 
-    def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
+    def _decided(
+        self,
+        table: PlainTable,
+        snapshot: Snapshot,
+        statement: Statement,
+        note: Note,
+        earlier: list[DataFile],
+    ) -> tuple[Change | None, Affected]:
+        """Decide a statement part by part, and write the new rows of each part but the last to files.
+
+        Args:
+            table: The table.
+            snapshot: The version on which it is decided.
+            statement: The statement.
+            note: The note of its commit.
+            earlier: Gets the files.
+
+        Returns:
+            The change to commit, if any, and the numbers of changed rows.
+        """
+        gone: list[DataFile] = []
+        affected, last = Affected(), _Decision(Affected())
+        for part in _Target(table, snapshot, statement, self._files).decisions():
+            affected += part.affected
+            gone += part.gone
+            if part.is_last:
+                last = part
+            elif part.rows is not None:
+                early = table.write(
+                    snapshot,
+                    Change(note, part.rows, part.gone, order=statement.order, feed=part.feed),
+                )
+                earlier += [file for file, _ in early]
+                del early
+            # The next part is read when this one is no longer in memory.
+            del part
+        if not affected.total:
+            return None, affected
+        affected, written = _with_written(statement, affected, snapshot)
+        feed = last.feed
+        if written and (feed is not None or any(file.is_feed for file in earlier)):
+            added = of_kind(
+                self._files.rows(Listed(table, written, snapshot.shape.schema)), "insert"
+            )
+            feed = added if feed is None else pa.concat_tables([feed, added])
+        change = _change(snapshot, statement, note, affected, gone, last.rows, written)
+        return replace(change, feed=feed, earlier=earlier), affected
+
+    def _append(self, table: PlainTable, append: Statement, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
-        rows = held(append.rows)
-
+        rows = held(append.new)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.deciding() as base:
@@ -109,7 +147,10 @@ class Writer:
                         break
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
-                    new = whole(rows, snapshot.shape.schema)
+                    nothing = empty(snapshot.shape.schema)
+                    new = whole(rows, nothing.schema)
+                    if append.inserts:
+                        new = Matching(append, ()).applied(nothing).inserted
                     change = Change(note.after(affected), new, (), append.once, written=written)
                     self.commit(table, base, _appended(change, snapshot, append))
                     return affected
@@ -151,54 +192,67 @@ class Writer:
         return affected
 
 
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """The changes of the rows of some files.
+
+    Attributes:
+        affected: The numbers of changed rows.
+        rows: The new rows; `None` if nothing changes.
+        gone: The files that they replace.
+        feed: The changed rows for the table's change feed; `None` if it has none.
+        is_last: Whether it is the last decision for the statement.
+    """
+
+    affected: Affected
+    rows: pa.Table | None = None
+    gone: Sequence[DataFile] = ()
+    feed: pa.Table | None = None
+    is_last: bool = True
+
+
 class _Target:
     """The version on which a statement decides."""
 
     def __init__(
         self, table: PlainTable, snapshot: Snapshot, statement: Statement, files: SmallFiles
     ) -> None:
-        self._statement, self._files = statement, files
-        self._shape, self.by = snapshot.shape, snapshot.shape.by
-        self._all = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
+        self._files, self._shape = files, snapshot.shape
         #: The files that are read. The others stay, because none of their rows changes.
-        self._listed = self._all
-        if len(self._all.files) > 1:
-            self._listed = self._all.narrowed(implied(statement.where, "t", ""))
+        self._listed = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
+        if len(self._listed.files) > 1:
+            self._listed = self._listed.narrowed(statement.where)
+        self._matching = Matching(statement, snapshot.shape.by)
+        self._has_fed = False
 
-    def decision(self) -> Decision:
-        """The new rows, and the partitions that they replace.
+    def decisions(self) -> Iterator[_Decision]:
+        """Decide the statement for some files after the others.
 
         Raises:
             RefusedError: A row would get `FAIL`.
-            DuplicateError: The statement is ambiguous.
             NotByArrowError: Arrow cannot run the statement.
         """
-        statement, schema, by = self._statement, self._shape.schema, self.by
-        # A statement that cannot insert needs no short cut: it finds no rows.
-        is_new = bool(statement.inserts and by and statement.partitions and not self._all.files)
-        new = inserted_alone(statement, schema) if is_new else None
-        if new is not None:
-            return Decision(Affected(inserted=new.num_rows), new if new.num_rows else None)
-        rows = empty(schema) if is_new else self._files.rows(self._listed)
-        outcome = StatementOutcome(statement, changed(statement, rows, by), schema, by)
-        affected = outcome.affected()
-        if not affected.total:
-            return Decision(affected)
-        if affected.total == affected.inserted:
-            # No stored row changes: the new rows are added beside them.
-            return Decision(affected, outcome.inserted())
-        decision = outcome.decision(affected)
-        if self._shape.properties.get(CHANGE_FEED) == "true":
-            return replace(decision, feed=outcome.feed(rows))
-        return decision
+        # No variable holds the rows of a part while the next one is read.
+        yield from map(self._decision, self._files.parts(self._listed))
 
-    def files_in(self, partitions: Collection[Partition]) -> list[DataFile]:
-        """The files in some partitions whose rows were read."""
-        return [
-            file
-            for file in self._listed.files
-            if tuple(file.partition[name] for name in self.by) in partitions
-        ]
+    def _decision(self, part: FilesRows) -> _Decision:
+        """Decide the statement for the rows of some files."""
+        files, rows, are_last = part
+        applied = self._matching.applied(rows, are_last=are_last)
+        affected = applied.affected
+        if not affected.total:
+            return _Decision(affected, is_last=are_last)
+        if affected.total == affected.inserted and not self._has_fed:
+            # No stored row changes: the new rows are added beside them.
+            return _Decision(affected, applied.inserted)
+        changed, feed = applied.partitions(), None
+        if self._shape.properties.get(CHANGE_FEED) == "true":
+            # If a commit has a change feed, it has all of its changes.
+            self._has_fed = True
+            feed = applied.feed()
+        by = self._shape.by
+        gone = [file for file in files if tuple(file.partition[n] for n in by) in changed]
+        return _Decision(affected, applied.rows(changed), gone, feed, are_last)
 
 
 def _removes_known(table: PlainTable, statement: Statement) -> bool:
@@ -213,42 +267,18 @@ def _removed_unread(snapshot: Snapshot, statement: Statement) -> Sequence[DataFi
     A statement may name all rows of its partitions. Partitions only lose rows, so the log's number of rows shows that
     none has left them.
     """
-    if is_of_whole_partitions(statement, snapshot.shape.by):
-        return _files_that_go(snapshot, statement)
-    if statement.removes is None:
+    if statement.removes is None and not statement.removes_partitions:
         return None
     files = snapshot.within(statement.partitions)
+    if statement.removes_partitions:
+        return files
     counts = [file.rows for file in files]
     known = sum(count for count in counts if count is not None)
     return files if None not in counts and known == statement.removes else None
 
 
-def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
-    """The files whose partitions a statement removes.
-
-    Raises:
-        NotByArrowError: Arrow cannot evaluate the condition.
-        pa.ArrowException: The condition cannot be computed.
-    """
-    files = snapshot.within(statement.partitions)
-    if not files:
-        return []
-    where = statement.where
-    if isinstance(where, In) and isinstance(where.part, Column) and not where.negated:
-        # Each ack has this condition. To compare a few numbers, Arrow would need a tenth of the ack's time.
-        wanted = {literal.value for literal in where.values} - {None}
-        return [file for file in files if file.partition[where.part.name] in wanted]
-    schema = snapshot.shape.schema
-    columns = {
-        name: array([file.partition[name] for file in files], schema.field(name).type)
-        for name in snapshot.shape.by
-    }
-    going = holds(where, of_table(pa.table(columns)), len(files))
-    return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
-
-
 def _with_written(
-    statement: Statement | Append, affected: Affected, snapshot: Snapshot
+    statement: Statement, affected: Affected, snapshot: Snapshot
 ) -> tuple[Affected, Sequence[DataFile]]:
     """The changed rows, with those that were written before the commit, and the files of the latter.
 
@@ -285,7 +315,7 @@ def _change(
     done = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
     order = statement.order
-    change = Change(note.after(affected), rows, gone, None, done, on, written, order)
+    change = Change(note.after(affected), rows, gone, None, done, on, written, order=order)
     return change
 
 
@@ -294,7 +324,7 @@ def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
     return {file.path for file in snapshot.within(statement.partitions)}
 
 
-def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
+def _appended(change: Change, snapshot: Snapshot, append: Statement) -> Change:
     """The commit of an append. It reads only whether the append was made before."""
 
     def on(later: Snapshot) -> Change | None:
@@ -304,12 +334,7 @@ def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
     return replace(change, on=on)
 
 
-def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
-    """Whether a statement only removes rows, by conditions on partition columns."""
-    return statement.using is None and columns_of(statement.where) <= set(by)
-
-
-def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:
+def is_done(append: Statement, version_under: Callable[[str], int | None]) -> bool:
     """Whether an append with an identity was made before. Arguments as for `new_total`."""
     if append.once is None:
         return False
