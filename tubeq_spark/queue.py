@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import (
-    closing,
     copying,
-    opening,
+    life,
     sweeper,
     tubes,
 )
-from tubeq_spark.admin.engines import Engines, engines_of, open_location
+from tubeq_spark.admin.engines import Engines, engines_of
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
@@ -30,7 +29,6 @@ from tubeq_spark.model.ids import require_ids
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us, us_from_seconds
 from tubeq_spark.observe import health, notebook, progress, statistics
-from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
@@ -59,6 +57,7 @@ if TYPE_CHECKING:
     )
     from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
+    from tubeq_spark.observe.health import Health
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
@@ -216,10 +215,10 @@ class Queue:
     def _open(
         self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
-        opened = open_location(self._engines, location, self._config, create=create)
+        opened = self._engines.opens(location, self._config, create=create)
         local = local_directory(opened.uri) is not None
         self._config = self._config.at(local=local)
-        self._context = opening.make_context(
+        self._context = life.make_context(
             self._engines, opened, clock, self._config, self._registry_type
         )
         #: The returned tubes by name. A tube has no reference to the queue object, so that the queue object is
@@ -236,7 +235,7 @@ class Queue:
             if_interrupted(session.stop)
             session.join(other, session.check_alive(other))
         self._context.life.state = QueueState.RUNNING
-        closing.close_when_forgotten(self._context)
+        life.close_when_forgotten(self._context)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
@@ -249,7 +248,7 @@ class Queue:
     @_verb
     def _rows_for_notebook(self) -> Html:
         context_of = self._opener()
-        records = closing.known_tubes(self._context)
+        records = life.known_tubes(self._context)
         found = self._contexts_of(records[: notebook.TUBES], context_of)
         return notebook.queue_rows(self._context, found, [record.name for record in records])
 
@@ -423,7 +422,7 @@ class Queue:
                     return known
             ctx = tubes.make_context(self._context, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
-            drop = functools.partial(closing.drop, self._context, record)
+            drop = functools.partial(life.drop, self._context, record)
             current = CurrentTube(ctx, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
@@ -432,7 +431,7 @@ class Queue:
     def _contexts(self) -> list[TubeContext]:
         """All tubes of types that this queue object knows, by name."""
         context_of = self._opener()
-        return self._contexts_of(closing.known_tubes(self._context), context_of)
+        return self._contexts_of(life.known_tubes(self._context), context_of)
 
     def _contexts_of(
         self, records: Iterable[TubeRecord], context_of: Callable[[TubeRecord], TubeContext]
@@ -529,8 +528,8 @@ class Queue:
         """
         self._context.uninterrupted(self._closing().close)
 
-    def _closing(self) -> closing.Closing:
-        return closing.Closing(self._context, lambda record: tubes.context_of(self._wrap(record)))
+    def _closing(self) -> life.Closing:
+        return life.Closing(self._context, lambda record: tubes.context_of(self._wrap(record)))
 
     @_verb
     def hand_over(self, ttr: float) -> uuid.UUID:
@@ -564,7 +563,7 @@ class Queue:
             session.hand_over(seconds)
             # The session stops only now: if the step before fails, the queue object is still open, and holds its tasks.
             session.stop()
-            closing.end(self._context)
+            life.end(self._context)
             return session.uuid
 
     def _own_temporary(self, owner: str) -> None:
@@ -646,12 +645,13 @@ class Queue:
 
         Commits: none.
         """
-        limits = Limits(
+        return health.examine(
+            self._context,
+            self._opener(),
             validation.seconds("overdue", overdue),
             validation.seconds("drift", drift),
             validation.count("files", files, least=1),
         )
-        return health.examine(self._context, self._opener(), limits)
 
     @_verb
     def sessions(self) -> list[SessionInfo]:

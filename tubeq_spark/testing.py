@@ -113,7 +113,8 @@ class InMemoryQueue(Queue):
         shared = None if beside is None else beside._location  # noqa: SLF001  (one of its class)
         self._location: MemoryLocation = shared or MemoryLocation(clock)
         engine = MemoryEngine(self._location, clock)
-        engines = Engines("memory", engine, None, lambda config: open_location(engine, config))
+        opens = lambda _text, config, create: open_location(engine, config)  # noqa: E731
+        engines = Engines("memory", engine, None, opens)
         self._begin(self._location.text, lambda: engines, session_uuid, clock, config)
         if not isinstance(clock, SystemClock):
             # A heart beats in real time, but the time of this clock is chosen by the test.

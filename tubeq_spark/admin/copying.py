@@ -20,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.admin import opening
+from tubeq_spark.admin import life
 from tubeq_spark.admin.engines import engines_of
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError
 from tubeq_spark.model.reports import CopyReport
@@ -147,7 +147,7 @@ class _Copy:
     @functools.cached_property
     def _made(self) -> QueueContext:
         """The queue at the target, which makes the directory of lock files; so only after `begin`."""
-        return opening.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
+        return life.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
 
     def begin(self) -> None:
         """Write the mark of this call.

@@ -6,6 +6,7 @@ rule for a new location.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import os
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.engine import NativeEngine
     from tubeq_spark.storage.spark.engine import SparkEngine
@@ -80,7 +80,8 @@ class Engines:
         name: The committer: "spark", "native", or "memory".
         rows: Its engine, which also reads.
         spark: The engine that makes DataFrames of its tables; `None` without a Spark session.
-        opens: Opens the location, for an engine that knows where its tables are; else `None`.
+        opens: Opens a location by its text, with settings, and creates missing system tables if `create` is true. It
+            raises `QueueNotFoundError` or `StoreError`.
         storage_options: The options by which the native engine reaches the storage.
         put_files: Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used.
     """
@@ -88,7 +89,7 @@ class Engines:
     name: str
     rows: Engine
     spark: SparkEngine | None
-    opens: Callable[[QueueConfig], OpenedLocation] | None = None
+    opens: Callable[..., OpenedLocation]
     storage_options: StorageOptions | None = None
     put_files: PutFiles | None = None
 
@@ -144,17 +145,23 @@ def engines_of(
         "commits at %s are made by %s", location.text, "this process" if name == NATIVE else "Spark"
     )
     if name == NATIVE:
+        from tubeq_spark.storage.native.engine import open_location  # noqa: PLC0415  as above
+
         native, put_files = native or _native_engine(options), None
         if through_spark is not None:
             from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  as above
 
             put_files = PutFiles(through_spark, native.put_directories)
-        return Engines(name, native, through_spark, None, options, put_files)
+        opens = functools.partial(open_location, native)
+        return Engines(name, native, through_spark, opens, options, put_files)
     if native is not None:
         native.close()
     if through_spark is None:
         raise StoreError(belongs_to_spark(location.text))
-    return Engines(SPARK, through_spark, through_spark)
+    from tubeq_spark.storage.spark.open_location import open_location as by_spark  # noqa: PLC0415  as above
+
+    opens = functools.partial(by_spark, through_spark)
+    return Engines(SPARK, through_spark, through_spark, opens)
 
 
 def committer_without_session(text: object, wanted: object, new: str) -> str:
@@ -183,28 +190,6 @@ def committer_without_session(text: object, wanted: object, new: str) -> str:
     if native is not None:
         native.close()
     return name
-
-
-def open_location(
-    engines: Engines, text: object, config: QueueConfig, *, create: bool
-) -> OpenedLocation:
-    """Open a location, and create missing system tables.
-
-    Raises:
-        QueueNotFoundError: There is no queue, and `create` is False.
-        StoreError: The location cannot be used, or only by the other engine.
-    """
-    if engines.opens is not None:
-        return engines.opens(config)
-    if engines.name == NATIVE:
-        from tubeq_spark.storage.native import engine as native  # noqa: PLC0415  it is optional
-
-        return native.open_location(engines.rows, text, config, create=create)
-    from tubeq_spark.storage.spark import open_location as spark  # noqa: PLC0415  pyspark is optional
-
-    if engines.spark is None:  # never: engines_of has refused it
-        raise AssertionError
-    return spark.open_location(engines.spark, text, config, create=create)
 
 
 def _committer(

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import PutCall
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import (
         Affected,
@@ -107,7 +106,7 @@ def put_group(
         return _new_tasks(ctx, rows, free)
 
     has_keys = any(row.unique is not None for call in calls for row in call)
-    added, found = add(ctx, choose, ctx.queue.loop, name=name, has_keys=has_keys)
+    added, found = add(ctx, choose, name=name, has_keys=has_keys)
     tasks = ctx.events.record("put", added)
     of_ids = {task.task_id: task for task in tasks}
     if tasks:
@@ -161,7 +160,6 @@ Choose: TypeAlias = "Callable[[PutsSeen | None, int | None], NewRows[T] | None]"
 def add(
     ctx: TubeContext,
     choose: Choose[T],
-    loop: CommitLoop,
     *,
     name: str = "put",
     has_keys: bool,
@@ -176,7 +174,6 @@ def add(
     Args:
         ctx: The tube.
         choose: Called for each attempt.
-        loop: The commit loop of the engine that makes the commit.
         name: The name of the verb.
         has_keys: Whether rows may have keys.
         identity: The identity of the put, which makes a repetition add nothing.
@@ -187,7 +184,7 @@ def add(
         return _plan(ctx, choose, has_keys=has_keys, identity=identity, appends=appends)
 
     while True:
-        done = loop.run(name, ctx.table_lock, attempt)
+        done = ctx.queue.loop.run(name, ctx.table_lock, attempt)
         if done is not None:
             return done
         while end_due(ctx, ctx.queue.now_us()).total():

@@ -1,6 +1,6 @@
-"""Closes a queue: releases the tasks of its session, as far as possible if Spark is lost.
+"""The life of a queue object: creates the objects that it shares with its tubes, and closes it.
 
-If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So the
+To close it releases the tasks of its session, as far as possible if Spark is lost. If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So the
 objects of this module refer to no queue object, tube or batch: they have records of tubes, and open the
 tubes from these.
 """
@@ -18,17 +18,55 @@ from tubeq_spark.admin import tubes
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
+from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.storage.outcome import is_missing_table
+from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.vacuum_notes import LONG
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.admin.engines import Engines
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import TubeRecord
 
 log = logging.getLogger(__name__)
+
+
+def make_context(
+    engines: Engines,
+    opened: OpenedLocation,
+    clock: Clock,
+    config: QueueConfig,
+    registry_type: type[Registry] = Registry,
+) -> QueueContext:
+    """Create the shared objects of a queue object, with a new session that has no lease yet."""
+    queue = QueueContext(
+        engines.rows,
+        engines.spark,
+        engines.put_files,
+        engines.close,
+        opened,
+        clock,
+        config,
+        registry_type,
+    )
+    queue.session.after_beat = functools.partial(_look_after, queue.for_its_heart())
+    # This runs at the start, because a session may be too short for a beat, and end without a close.
+    queue.session.helper.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
+    return queue
+
+
+def _look_after(queue: QueueContext) -> None:
+    """Do the regular work of the heart's helper."""
+    queue.vacuum_notes.ask_to_wait(queue.loop.tally.running.longer_than(LONG), queue.now_us())
+    queue.unknown_takes.look()
+    compact_rows_at_times(queue)
 
 
 def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -> None:
