@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +81,7 @@ def check(
         with engine.reading():
             return _check(text.rstrip("/"), engine.tables.store_of)
     # The lock must not repair the table first: the check itself examines the state after a power cut.
-    lock_of = functools.partial(opened.table_lock, as_it_is=True) if repair else None
+    lock_of = opened.lock_as_it_is if repair else None
     return _check(opened.uri, _local_store, lock_of, accept_loss=accept_loss)
 
 

@@ -260,12 +260,8 @@ def table_lock_of(
     directory: Path | None,
     durability: Durability = Durability.COMMIT,
     table: str | None = None,
-    *,
-    as_it_is: bool = False,
 ) -> TableLock:
     """Return the lock of a table: one object for each process.
-
-    The first call for a table checks it after a power cut.
 
     Args:
         uri: The resolved location of the queue.
@@ -273,7 +269,6 @@ def table_lock_of(
         directory: The directory of lock files; `None` if the storage is safe by itself.
         durability: The durability of the location.
         table: The name of the table's directory, beside that of lock files; by default the table's name.
-        as_it_is: Whether the caller checks the table itself.
 
     Raises:
         StoreError: The directory or the table cannot be used.
@@ -291,6 +286,4 @@ def table_lock_of(
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
     if table_lock.synced is not None:
         table_lock.synced.follow(durability)
-    if not as_it_is:
-        table_lock.recover()
     return table_lock
