@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from tubeq_spark.admin import (
     closing,
     copying,
-    creating,
     opening,
     sweeper,
     tubes,
@@ -30,8 +29,9 @@ from tubeq_spark.model.arguments import check_new, check_settings, register_driv
 from tubeq_spark.model.ids import require_ids
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us, us_from_seconds
-from tubeq_spark.observe import health, notebook, progress, sessions, statistics
+from tubeq_spark.observe import health, notebook, progress, statistics
 from tubeq_spark.observe.health import Health, Limits
+from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.storage.location import local_directory
@@ -356,14 +356,15 @@ class Queue:
             del options[parameter]
         drivers = self._context.drivers
         new = check_new(drivers, name, type, options, in_replicaset=self._in_replicaset)
-        creating.require_supported(self._context, new)
+        if new.options.schema is not None:
+            check_payload(new.options.schema, has_spark=self._context.spark is not None)
         is_mine, began = False, self._context.clock.monotonic()
         with self._lock:
             # Another thread may have closed it meanwhile.
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = creating.create(self._context, new, if_not_exists, owner)
+                record, is_new = tubes.create(self._context, new, if_not_exists, owner)
                 tube = self._wrap(record, began)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
@@ -664,7 +665,7 @@ class Queue:
 
         Commits: none.
         """
-        return sessions.sessions_of(self._context, self._contexts())
+        return statistics.sessions_of(self._context, self._contexts())
 
     @_verb
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:

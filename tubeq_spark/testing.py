@@ -28,19 +28,14 @@ __all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
 _NEVER = 1 << 31
 
 
-def _needs_spark(what: str) -> StoreError:
-    return StoreError(
-        f"{what} is not there in memory: it needs Spark, a tubeq_spark.Queue(spark, location)"
-    )
-
-
 class InMemoryTube(Tube):
     """A tube of an `InMemoryQueue`; verbs with DataFrames or streams raise `StoreError`."""
 
     @property
     def table(self) -> str:
         """Raises `StoreError`, because the tube has no Delta table."""
-        raise _needs_spark("a tube's table")
+        msg = "a tube's table is not there in memory: it needs Spark, a tubeq_spark.Queue(spark, location)"
+        raise StoreError(msg)
 
 
 class InMemoryQueue(Queue):

@@ -140,8 +140,9 @@ def outcome(
         if any(value is FAIL for value in (clause.sets or {}).values()):
             return REFUSED
         inserts = each[CLAUSE] > changes
-        counts["deleted" if clause.sets is None else "inserted" if inserts else "updated"] += 1
-        counts["kept"] += not inserts and "tube" in (clause.sets or {})
+        # A row that stays for the change feed counts as removed.
+        removes = clause.sets is None or (not inserts and "tube" in clause.sets)
+        counts["deleted" if removes else "inserted" if inserts else "updated"] += 1
         if not inserts:
             partitions.add(tuple(each[FROM.format(name)] for name in by))
         if clause.sets is not None:

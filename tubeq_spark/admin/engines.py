@@ -82,6 +82,7 @@ class Engines:
         spark: The engine that makes DataFrames of its tables; `None` without a Spark session.
         opens: Opens the location, for an engine that knows where its tables are; else `None`.
         storage_options: The options by which the native engine reaches the storage.
+        put_files: Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used.
     """
 
     name: str
@@ -89,16 +90,7 @@ class Engines:
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
     storage_options: StorageOptions | None = None
-
-    def put_files(self) -> PutFiles | None:
-        """Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used."""
-        from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
-
-        if self.spark is None or not isinstance(self.rows, NativeEngine):
-            return None
-        from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
-
-        return PutFiles(self.spark, self.rows.put_directories)
+    put_files: PutFiles | None = None
 
     def close(self) -> None:
         """Release the resources of both engines."""
@@ -137,8 +129,10 @@ def engines_of(
 
         through_spark = SparkEngine(spark)
     options = storage_options
-    if spark is not None and options is None:
-        options = _options_of(spark, location)
+    if spark is not None and options is None and location.scheme in STORES:
+        from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  as above
+
+        options = store_options(spark, location.text)
     why_not = None if asked == SPARK else _why_not_native(spark, location)
     if why_not is not None and (asked == NATIVE or spark is None):
         raise StoreError(why_not) from _missing(location)
@@ -150,8 +144,12 @@ def engines_of(
         "commits at %s are made by %s", location.text, "this process" if name == NATIVE else "Spark"
     )
     if name == NATIVE:
-        native = native or _native_engine(options)
-        return Engines(name, native, through_spark, storage_options=options)
+        native, put_files = native or _native_engine(options), None
+        if through_spark is not None:
+            from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  as above
+
+            put_files = PutFiles(through_spark, native.put_directories)
+        return Engines(name, native, through_spark, None, options, put_files)
     if native is not None:
         native.close()
     if through_spark is None:
@@ -290,15 +288,6 @@ def _has_credentials(location: Location, options: StorageOptions | None) -> bool
         return True
     prefix = "GOOGLE_" if location.scheme == "gs" else "AZURE_"
     return any(name.upper().startswith(prefix) for name in os.environ)
-
-
-def _options_of(spark: SparkSession, location: Location) -> StorageOptions | None:
-    """The options by which the native engine reaches a location, from the settings of a session."""
-    if location.scheme not in STORES:
-        return None
-    from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  optional
-
-    return store_options(spark, location.text)
 
 
 def _require_reachable(location: Location) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import queue_of, tube_of
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName, names
 from tubeq_spark.cli.options import CREATED, plain_options, with_options
-from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
 
 #: The columns of `tubeq stats`. `tubeq show` has the calls of all verbs.

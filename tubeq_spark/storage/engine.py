@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
-    from tubeq_spark.storage.statement import Affected, Append, Statement
+    from tubeq_spark.storage.statement import Affected, Statement
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -269,7 +269,7 @@ class Engine(Protocol):
         """
         ...
 
-    def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
+    def execute(self, statement: Statement, note: Note) -> Affected | None:
         """Commit a statement; `None` if only the history has the number of changed rows."""
         ...
 

@@ -1,8 +1,8 @@
-"""Statements and appends, which verbs build and the commit loop commits. Plain data."""
+"""Statements, which verbs build and the commit loop commits. Plain data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -44,14 +44,12 @@ class Affected:
     Attributes:
         inserted: New rows.
         updated: Changed rows.
-        deleted: Removed rows.
-        kept: The changed rows that become rows of no tube, if the engine counts them.
+        deleted: Removed rows. Where commits count ended tasks, these include rows that stay for the change feed.
     """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    kept: int = 0
 
     @property
     def total(self) -> int:
@@ -64,7 +62,6 @@ class Affected:
             self.inserted + other.inserted,
             self.updated + other.updated,
             self.deleted + other.deleted,
-            self.kept + other.kept,
         )
 
 
@@ -88,10 +85,12 @@ class Statement:
     Its source has rows that name rows of the table, and new rows. Without both it has one row, and each row
     of the table that meets `where` matches it. In expressions a row of the table is `t`, and one of the source `s`.
 
+    A statement with only new rows that compares nothing is an append. It reads nothing, so it conflicts with nothing.
+
     Attributes:
         table: The SQL name of the table.
         changes: The changes of rows that match a row of the source.
-        inserts: The rows made of source rows that match none.
+        inserts: The rows made of source rows that match none. An append without it stores the new rows as they are.
         where: A condition for rows of the table that match.
         on: Comparisons of a value of `t` with a column of `s`, by `=` or `<=>`. Rows match if all of them hold.
         named: The source rows that name rows; `None` if there are none.
@@ -99,7 +98,9 @@ class Statement:
         by: The column whose condition contains the note: the partition column of the table, if it has one.
         reads: The partitions whose rows may match, by the values of `by`; empty if all may.
         writes: Further partitions to which it writes.
-        size: The approximate number of rows that it changes.
+        once: Delta's application id and version, for an append. It writes nothing if this or a higher version was
+            written under the id before.
+        size: The approximate number of rows that it changes; 0 for an append if no caller needs the number.
         tasks: The number of its tasks, if that is not the number of changed rows.
         ended: The number of tasks that it ends; `None` if it ends none, or they do not count.
         written: Rows that its commit adds in any case.
@@ -118,6 +119,7 @@ class Statement:
     by: str = "segment"
     reads: Sequence[int] = ()
     writes: Sequence[int] = ()
+    once: tuple[str, int] | None = None
     size: int = 0
     tasks: int | None = None
     ended: Ended | None = None
@@ -131,6 +133,11 @@ class Statement:
         return {self.by: [*dict.fromkeys([*self.reads, *self.writes])]} if self.reads else {}
 
     @property
+    def is_append(self) -> bool:
+        """Whether it only adds rows, and reads nothing."""
+        return self.new is not None and not self.on
+
+    @property
     def removes_partitions(self) -> bool:
         """Whether it removes all rows of its partitions."""
         return bool(self.reads) and self.where is None and not self.on and self.changes is REMOVAL
@@ -138,33 +145,6 @@ class Statement:
 
 #: The clauses that remove all rows.
 REMOVAL = (Clause(None),)
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """A blind append. With `once` a repetition writes nothing.
-
-    Attributes:
-        table: The SQL name of the table.
-        rows: The rows to append.
-        once: Delta's application id and version. The append writes nothing if this or a higher version was
-            written under the id before.
-        size: The approximate number of rows; 0 if no caller needs the number of written rows.
-        stored: The stored expressions by column, over the rows of a DataFrame. An Arrow table has them already.
-        written: Further rows, in files, that it adds.
-    """
-
-    table: str
-    rows: Source
-    once: tuple[str, int] | None = None
-    size: int = 0
-    stored: Mapping[str, Expression] = field(default_factory=dict)
-    written: WrittenRows | None = None
-
-    @property
-    def tasks(self) -> int | None:
-        """The number of its tasks."""
-        return self.size or None
 
 
 #: The text of a statement names at most so many tasks.

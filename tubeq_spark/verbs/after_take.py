@@ -25,7 +25,7 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.expire import removed_by
+from tubeq_spark.verbs.expire import without_gone
 from tubeq_spark.verbs.settle import GIVE_BACK, Decision, settlement
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _renewed_together(ctx: TubeContext, held: dict[int, Taken]) -> dict[int, Tak
         statement = ctx.writer.settle(source, [gone_ones, (Every(), Renew(dest, lease))])
 
         def finish(affected: Affected) -> dict[int, Taken] | None:
-            removed = removed_by(ctx, statement, affected, gone)
+            removed = without_gone(ctx, statement, affected, gone).deleted
             ctx.events.count("ttr", removed)
             ctx.events.count("ttl", removed)
             if affected.total < total:

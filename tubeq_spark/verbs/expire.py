@@ -83,11 +83,8 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
                 lambda row: row.segment in lease_segments and due(row.next_event, now_us)
             )
             _queue_events(ctx, for_callback, rows_after(statement.changes, for_callback))
-            back, removed = affected.updated, removed_by(ctx, statement, affected, gone)
-            # Gone rows are updated, too.
-            if ctx.table.change_feed:
-                back = ctx.reader.count_in(dest)
-            return _counted(ctx, _changed(groups, back, removed))
+            counted = without_gone(ctx, statement, affected, gone)
+            return _counted(ctx, _changed(groups, counted.updated, counted.deleted))
 
         return Plan(statement, finish, now_us)
 
@@ -97,13 +94,15 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
     return ended
 
 
-def removed_by(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> int:
-    """The number of tasks that a statement has removed, or moved to the segment of gone rows."""
-    kept = ctx.reader.count_in(gone) if ctx.table.change_feed else 0
-    if statement.ended is not None and not ctx.queue.engine.counts_ended:
-        # Spark does not tell which of the updated rows are of ended tasks.
+def without_gone(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> Affected:
+    """The numbers of changed rows, where those that were moved to the segment of gone rows count as removed."""
+    if not ctx.table.change_feed or ctx.queue.engine.counts_ended:
+        return affected
+    # Spark does not tell which of the updated rows are of ended tasks.
+    kept = ctx.reader.count_in(gone)
+    if statement.ended is not None:
         ctx.events.count(DONE, kept)
-    return affected.deleted + kept
+    return replace(affected, updated=affected.updated - kept, deleted=affected.deleted + kept)
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
@@ -270,9 +269,9 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
     now_us = queue.now_us()
     # A session that ends during the search is left to the next one.
     over = queue.lapsed.over(now_us)
-    if queue.lapsed.are_new(ctx.record.id, over):
+    if not over <= queue.lapsed.looked[ctx.record.id]:
         end_dead_sessions(ctx, now_us, there=False)
-        queue.lapsed.looked(ctx.record.id, over)
+        queue.lapsed.looked[ctx.record.id] = over
 
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:

@@ -129,10 +129,8 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if values.num_chunks else pa.nulls(0, values.type)
 
 
-#: The values of the partition columns, in their order.
+#: The value of the partition column; empty in a table without partitions.
 Partition = tuple[int, ...]
-#: Separates the values of columns that are joined to one text for a comparison.
-_BETWEEN = "/"
 ARROW_TYPES = {
     Type.BIGINT: pa.int64(),
     Type.INT: pa.int32(),
@@ -173,14 +171,11 @@ def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
-    """The partitions of some rows."""
-    if not columns:
+def distinct(rows: pa.Table, by: Sequence[str]) -> set[Partition]:
+    """The partitions of some rows; `by` is the partition column, if the table has one."""
+    if not by:
         return {()} if rows.num_rows else set()
-    if len(columns) == 1:
-        return {(value,) for value in rows.column(columns[0]).unique().to_pylist()}
-    keys = _keys(rows, columns).unique().to_pylist()
-    return {tuple(map(int, key.split(_BETWEEN))) for key in keys}
+    return {(value,) for value in rows.column(by[0]).unique().to_pylist()}
 
 
 def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
@@ -190,38 +185,28 @@ def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
     return Counter(dict(pairs))
 
 
-def grouped(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
-    """The rows of each partition, in their order."""
-    if rows.num_rows == 1 or len(distinct(rows, columns)) == 1:
-        yield tuple(rows.column(name)[0].as_py() for name in columns), rows
+def grouped(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
+    """The rows of each partition, in their order. Arguments as for `distinct`."""
+    if rows.num_rows == 1 or len(distinct(rows, by)) == 1:
+        yield tuple(rows.column(name)[0].as_py() for name in by), rows
         return
-    keys = rows.column(columns[0]) if len(columns) == 1 else _keys(rows, columns)
-    encoded = keys.combine_chunks().dictionary_encode()
+    encoded = rows.column(by[0]).combine_chunks().dictionary_encode()
     in_order = pc.sort_indices(encoded.indices)
     counts = pc.value_counts(encoded.indices.take(in_order)).field("counts").to_pylist()
     first = 0
     for count in counts:
         part = rows.take(in_order[first : first + count])
-        yield tuple(part.column(name)[0].as_py() for name in columns), part
+        yield (part.column(by[0])[0].as_py(),), part
         first += count
 
 
-def are_in(rows: pa.Table, columns: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:
-    """For each row, whether it is in one of some partitions."""
+def are_in(rows: pa.Table, by: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:
+    """For each row, whether it is in one of some partitions. Arguments as for `distinct`."""
     wanted = list(partitions)
-    if not columns:
+    if not by:
         return repeated(bool(wanted), pa.bool_(), rows.num_rows)
-    if len(columns) == 1:
-        values = array([partition[0] for partition in wanted], rows.column(columns[0]).type)
-        return pc.is_in(rows.column(columns[0]), value_set=values)
-    keys = array([_BETWEEN.join(map(str, partition)) for partition in wanted], pa.string())
-    return pc.is_in(_keys(rows, columns), value_set=keys)
-
-
-def _keys(rows: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
-    """The values of several columns as one text."""
-    texts = [pc.cast(rows.column(name), pa.string()) for name in columns]
-    return pc.binary_join_element_wise(*texts, scalar(_BETWEEN, pa.string()))
+    column = rows.column(by[0])
+    return pc.is_in(column, value_set=array([value for (value,) in wanted], column.type))
 
 
 def places_in_order(
@@ -255,7 +240,7 @@ def places_in_order(
     return pc.select_k_unstable(keys, k=limit, sort_keys=by)
 
 
-def held(source: Source) -> pa.Table:
+def held(source: Source | None) -> pa.Table:
     """The rows of a source in this process.
 
     Raises:

@@ -158,9 +158,7 @@ class Applied:
     ) -> None:
         """Hold the result for some rows, and for those of them that match, which are at some places."""
         self._rows, self._by, self.inserted = rows, by, inserted
-        self.affected = Affected(
-            inserted.num_rows, changed.updated, changed.removed, changed.given_away
-        )
+        self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
         touched = pc.or_(changed.is_set, changed.is_removed)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
         self._places = _where(places, touched)
@@ -205,9 +203,8 @@ class _Changed:
         rows: All rows, also removed ones and those to which no clause applies, as they were.
         is_set: Whether a clause has set columns of a row.
         is_removed: Whether a clause has removed it.
-        updated: The number of the former.
-        removed: The number of the latter.
-        given_away: The number of updated rows of ended tasks, which are now rows of no tube.
+        updated: The number of the former, without rows of ended tasks that stay for the change feed.
+        removed: The number of the latter, with these rows.
     """
 
     rows: pa.Table
@@ -215,14 +212,13 @@ class _Changed:
     is_removed: Values
     updated: int
     removed: int
-    given_away: int
 
 
 def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Changed:
     count, columns = rows.num_rows, rows.columns
     left = repeated(True, pa.bool_(), count)  # noqa: FBT003  (the value is the point)
     is_removed = is_set = pc.invert(left)
-    updated = removed = given_away = 0
+    updated = removed = 0
     for clause in clauses:
         applies = left
         if clause.when is not None:
@@ -231,11 +227,15 @@ def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Change
         if not hits:
             continue
         left = pc.and_not(left, applies)
+        # Such a row stays for the change feed, and is a row of no tube.
+        if clause.sets is None or "tube" in clause.sets:
+            removed += hits
+        else:
+            updated += hits
         if clause.sets is None:
-            is_removed, removed = pc.or_(is_removed, applies), removed + hits
+            is_removed = pc.or_(is_removed, applies)
             continue
-        is_set, updated = pc.or_(is_set, applies), updated + hits
-        given_away += hits * ("tube" in clause.sets)
+        is_set = pc.or_(is_set, applies)
         for name, value in clause.sets.items():
             if isinstance(value, Fail):
                 raise RefusedError
@@ -243,7 +243,7 @@ def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Change
             after = column(value, lookup, rows.schema.field(place).type, count)
             columns[place] = after if hits == count else pc.if_else(applies, after, columns[place])
     after = pa.Table.from_arrays(columns, schema=rows.schema)
-    return _Changed(after, is_set, is_removed, updated, removed, given_away)
+    return _Changed(after, is_set, is_removed, updated, removed)
 
 
 def _nulls(schema: pa.Schema, count: int) -> pa.Table:

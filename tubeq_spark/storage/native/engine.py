@@ -41,7 +41,6 @@ from tubeq_spark.storage.opened_location import (
     require_ours,
 )
 from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.store.patience import (
     finding_out,
     is_patience_over,
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query, Select
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.statement import Affected, Statement
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -151,7 +150,7 @@ class NativeEngine(Engine):
 
     # -- statements ---------------------------------------------------------------------------
 
-    def execute(self, statement: Statement | Append, note: Note) -> Affected:
+    def execute(self, statement: Statement, note: Note) -> Affected:
         """Run one committing statement.
 
         Args:
@@ -167,8 +166,6 @@ class NativeEngine(Engine):
         """
         table = self._handles.table(statement.table)
         with errors.telling():
-            if isinstance(statement, Append):
-                return self.writer.append(table, statement, note)
             return self.writer.execute(table, statement, note)
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.arrow.columns import held, whole
+from tubeq_spark.storage.arrow.columns import empty, held, whole
 from tubeq_spark.storage.arrow.statement import Matching, of_kind
 from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.log.next_version import Change
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import FilesRows, SmallFiles
     from tubeq_spark.storage.note import Note
-    from tubeq_spark.storage.statement import Append, Statement
+    from tubeq_spark.storage.statement import Statement
 
 
 #: On an object store a statement is decided so many times after conflicts, before the verb reads again.
@@ -49,6 +49,8 @@ class Writer:
 
     def execute(self, table: PlainTable, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
+        if statement.is_append:
+            return self._append(table, statement, note)
         as_known = table.is_far and _removes_known(table, statement)
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
@@ -134,10 +136,9 @@ class Writer:
         change = _change(snapshot, statement, note, affected, gone, last.rows, written)
         return replace(change, feed=feed, earlier=earlier), affected
 
-    def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
+    def _append(self, table: PlainTable, append: Statement, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
-        rows = held(append.rows)
-
+        rows = held(append.new)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.deciding() as base:
@@ -146,7 +147,10 @@ class Writer:
                         break
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
-                    new = whole(rows, snapshot.shape.schema)
+                    nothing = empty(snapshot.shape.schema)
+                    new = whole(rows, nothing.schema)
+                    if append.inserts:
+                        new = Matching(append, ()).applied(nothing).inserted
                     change = Change(note.after(affected), new, (), append.once, written=written)
                     self.commit(table, base, _appended(change, snapshot, append))
                     return affected
@@ -274,7 +278,7 @@ def _removed_unread(snapshot: Snapshot, statement: Statement) -> Sequence[DataFi
 
 
 def _with_written(
-    statement: Statement | Append, affected: Affected, snapshot: Snapshot
+    statement: Statement, affected: Affected, snapshot: Snapshot
 ) -> tuple[Affected, Sequence[DataFile]]:
     """The changed rows, with those that were written before the commit, and the files of the latter.
 
@@ -320,7 +324,7 @@ def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
     return {file.path for file in snapshot.within(statement.partitions)}
 
 
-def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
+def _appended(change: Change, snapshot: Snapshot, append: Statement) -> Change:
     """The commit of an append. It reads only whether the append was made before."""
 
     def on(later: Snapshot) -> Change | None:
@@ -330,7 +334,7 @@ def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
     return replace(change, on=on)
 
 
-def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:
+def is_done(append: Statement, version_under: Callable[[str], int | None]) -> bool:
     """Whether an append with an identity was made before. Arguments as for `new_total`."""
     if append.once is None:
         return False

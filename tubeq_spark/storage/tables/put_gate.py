@@ -28,7 +28,6 @@ from tubeq_spark.storage.expression import (
     all_of,
     at,
     case,
-    integer,
     literal,
     row,
 )
@@ -36,11 +35,9 @@ from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.rows import (
     COLUMNS,
-    INSERTED,
-    KEPT_KEY,
     PutsSeen,
-    stored_column,
     stored_tasks,
+    stored_values,
 )
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.statement import Clause, Statement
@@ -207,10 +204,9 @@ class PutGate:
             is_old = (_T.owner != identity.name) & (_T.created < at(forget_us))
             owner = case((is_old, _PRUNE), other=_T.owner)
             newer = (_S.owner == identity.name) & (_T.task_id < identity.version)
-        values = {name: stored_column(name, "s") for name in (*INSERTED, "owner")}
-        is_task = (_S.segment != PUT_GATE) & (_S.state != KEPT_KEY)
-        values["tube"] = case((is_task, literal(tube)), other=literal(-tube))
-        values["attempts"] = integer(0)
+        values = stored_values(tube, "s") | {"owner": _S.owner}
+        is_own = _S.segment == PUT_GATE
+        values["tube"] = case((is_own, literal(-tube)), other=values["tube"])
         as_read = all_of(_S.owner.is_null(), _T.segment == PUT_GATE, _T.task_id == seen.number)
         return Statement(
             self._table.name,

@@ -10,7 +10,7 @@ from tubeq_spark.storage.arrow.columns import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, row
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
-from tubeq_spark.storage.statement import Append, Clause, Statement
+from tubeq_spark.storage.statement import Clause, Statement
 
 if TYPE_CHECKING:
     import random
@@ -84,7 +84,7 @@ class KeyedTable(SystemTable):
         added = pa.table({name: _array(name, columns[name]) for name in columns})
 
         def attempt() -> Plan[None]:
-            return Plan(Append(self._table, added), lambda _: None)
+            return Plan(Statement(self._table, new=added), lambda _: None)
 
         self._loop.run(operation, self._table_lock, attempt)
 

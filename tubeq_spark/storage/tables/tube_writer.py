@@ -16,9 +16,9 @@ import pyarrow as pa
 from tubeq_spark.model.changes import Become, Every, Remove, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.ended import Ended
-from tubeq_spark.storage.expression import FAIL, any_of, case, integer, literal, row
-from tubeq_spark.storage.rows import INSERTED, KEPT_KEY, stored_column, stored_rows
-from tubeq_spark.storage.statement import REMOVAL, Append, Clause, Statement
+from tubeq_spark.storage.expression import FAIL, any_of, literal, row
+from tubeq_spark.storage.rows import KEPT_KEY, stored_values
+from tubeq_spark.storage.statement import REMOVAL, Clause, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable
@@ -44,13 +44,11 @@ class TubeWriter:
 
     def put(self, rows: pa.Table, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into unused segments."""
-        values = {name: stored_column(name, "s") for name in INSERTED}
-        values |= {"tube": _S.tube, "attempts": integer(0)}
         # The new segments are empty, and in segment 0 only a tombstone has this tube's id. So a match means that the
         # tube was dropped, and then nothing is inserted.
         return Statement(
             self._table.name,
-            inserts=[Clause(values)],
+            inserts=[Clause(stored_values(self._table.id, "s"))],
             on=[_T.tube == _S.tube],
             new=rows.append_column("tube", repeated(self._table.id, pa.int64(), rows.num_rows)),
             reads=[SEGMENT_0, *segments],
@@ -61,22 +59,17 @@ class TubeWriter:
     @property
     def stored(self) -> Mapping[str, Expression]:
         """The stored value of each column, computed from a row of a DataFrame (columns of `INSERTED`)."""
-        stored: dict[str, Expression] = {n: stored_column(n) for n in INSERTED}
-        is_key = row().state == KEPT_KEY
-        tube = case((is_key, literal(-self._table.id)), other=literal(self._table.id))
-        return stored | {"tube": tube, "attempts": integer(0)}
+        return stored_values(self._table.id)
 
-    def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
+    def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Statement:
         """Append `count` rows (columns of `INSERTED`), only once for the same identity."""
-        stored: Mapping[str, Expression] = {}
-        if isinstance(rows, pa.Table):
-            rows = stored_rows(rows, self._table.id)
-        else:
-            stored = self.stored
         once = None
         if identity is not None:
             once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
-        return Append(self._table.name, rows, once, count, stored=stored)
+        values = [Clause(stored_values(self._table.id, "s"))]
+        return Statement(
+            self._table.name, inserts=values, new=rows, once=once, size=count, tasks=count
+        )
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments with any contents, by metadata only."""
@@ -163,7 +156,7 @@ class TubeWriter:
         for change in changes:
             match change:
                 case Remove():
-                    return Ended(self._table.id, all_changed=len(changes) == 1)
+                    return Ended(self._table.id)
                 case Become(_, after) if after.state is TaskState.DONE:
                     return Ended(self._table.id, 1)
         return None
