@@ -23,7 +23,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.locks.committer import NO_JVM, JvmNote, is_answered
+from tubeq_spark.storage.locks.committer import JvmNote, is_answered
 from tubeq_spark.storage.locks.lock_file import LockFile
 
 if TYPE_CHECKING:
@@ -190,19 +190,6 @@ class TableLock:
             StoreError: The statements could not be run, or their commits may not be on the disk.
         """
         with self.writing(committer), self.committing(committer):
-            yield
-            self.settle()
-
-    @contextmanager
-    def mending(self) -> Iterator[None]:
-        """Hold the table lock for a repair of its log.
-
-        Raises:
-            StoreError: Another JVM may be committing, or the table cannot be written to the disk.
-        """
-        with self.writing(lambda: NO_JVM):
-            if self.synced is not None:
-                self.synced.require_trust()
             yield
             self.settle()
 
