@@ -251,8 +251,6 @@ class _Copy:
             if not self._tables.make(new, rows.select([*new.columns])):
                 msg = f"{new.name} was created by another program"
                 raise StoreError(msg)
-        if self._is_local:
-            table_lock.settle()
 
 
 def _native(engine: Engine) -> NativeTables:

@@ -13,14 +13,22 @@ from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
+from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory, name_of
 from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
-from tubeq_spark.storage.tables.schema import DURABILITY, FORMAT, OUR_FORMAT, WRITERS
+from tubeq_spark.storage.tables.schema import (
+    DURABILITY,
+    FORMAT,
+    OUR_FORMAT,
+    WRITERS,
+    new_system_tables,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.location import Location
 
 #: The committers.
@@ -53,16 +61,17 @@ class OpenedLocation:
             return cls(location, location.text, None)
         return cls(location, f"file:{directory}", directory / LOCKS)
 
-    def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
-        """Return the table lock for this process's writers to a table.
+    def table_lock(self, name: str) -> TableLock:
+        """Return the lock of a table, for this process's writers; the first call after a power cut repairs the table."""
+        table_lock = self.lock_as_it_is(name)
+        table_lock.recover()
+        return table_lock
 
-        After a power cut the first call for a table repairs it, unless `as_it_is` is true.
-        """
+    def lock_as_it_is(self, name: str) -> TableLock:
+        """The same for a caller that checks the table itself."""
         # Catalogs name directories in lower case.
         directory = name.lower() if self.location.in_catalog else name
-        return table_lock_of(
-            self.uri, name, self.locks, self.durability, directory, as_it_is=as_it_is
-        )
+        return table_lock_of(self.uri, name, self.locks, self.durability, directory)
 
 
 def recover_system_tables(opened: OpenedLocation) -> None:
@@ -75,14 +84,23 @@ def recover_system_tables(opened: OpenedLocation) -> None:
         opened.table_lock(name)
 
 
-def settle_system_tables(opened: OpenedLocation) -> None:
-    """Sync the tables of a new queue, if the durability requires it.
+def create_system_tables(
+    opened: OpenedLocation, config: QueueConfig, engine: Engine, name: str
+) -> None:
+    """Create the tables of a new queue, each under its lock, and sync them, if the durability requires it.
+
+    Args:
+        opened: The location.
+        config: The settings of the queue.
+        engine: The engine that creates them.
+        name: Its name, as that of the committer.
 
     Raises:
-        StoreError: The tables may not be on the disk.
+        StoreError: The tables cannot be created, or may not be on the disk.
     """
-    for name in (SESSIONS, TUBES):
-        opened.table_lock(name).settle()
+    for table in new_system_tables(opened.location, config, name, local=opened.locks is not None):
+        with opened.table_lock(name_of(table.name)).changing(engine.committer):
+            engine.tables.create(table)
 
 
 def require_format(marks: Mapping[str, str | None], location: object) -> None:

@@ -142,7 +142,7 @@ def _covering(table: Path, facts: LogFacts, missing: int) -> int | None:
     apply the removals in another order, so the log begins at that checkpoint. If a file of the checkpoint is missing,
     the log was not shortened: these commits were never on the disk.
     """
-    for version in sorted(version for version in facts.parts if version >= missing):
+    for version in sorted(version for version in facts.checkpoints if version >= missing):
         contents = facts.checkpoint(version)
         if contents is not None and _has_its_files(table, contents):
             return version

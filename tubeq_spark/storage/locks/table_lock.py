@@ -23,7 +23,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.locks.committer import NO_JVM, JvmNote, is_answered
+from tubeq_spark.storage.locks.committer import JvmNote, is_answered
 from tubeq_spark.storage.locks.lock_file import LockFile
 
 if TYPE_CHECKING:
@@ -193,19 +193,6 @@ class TableLock:
             yield
             self.settle()
 
-    @contextmanager
-    def mending(self) -> Iterator[None]:
-        """Hold the table lock for a repair of its log.
-
-        Raises:
-            StoreError: Another JVM may be committing, or the table cannot be written to the disk.
-        """
-        with self.writing(lambda: NO_JVM):
-            if self.synced is not None:
-                self.synced.require_trust()
-            yield
-            self.settle()
-
     def settle(self) -> None:
         """Sync commits to the disk, if the durability requires it. The caller holds the lock.
 
@@ -260,12 +247,8 @@ def table_lock_of(
     directory: Path | None,
     durability: Durability = Durability.COMMIT,
     table: str | None = None,
-    *,
-    as_it_is: bool = False,
 ) -> TableLock:
     """Return the lock of a table: one object for each process.
-
-    The first call for a table checks it after a power cut.
 
     Args:
         uri: The resolved location of the queue.
@@ -273,7 +256,6 @@ def table_lock_of(
         directory: The directory of lock files; `None` if the storage is safe by itself.
         durability: The durability of the location.
         table: The name of the table's directory, beside that of lock files; by default the table's name.
-        as_it_is: Whether the caller checks the table itself.
 
     Raises:
         StoreError: The directory or the table cannot be used.
@@ -291,6 +273,4 @@ def table_lock_of(
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
     if table_lock.synced is not None:
         table_lock.synced.follow(durability)
-    if not as_it_is:
-        table_lock.recover()
     return table_lock

@@ -36,9 +36,9 @@ from tubeq_spark.storage.note import versions_read
 from tubeq_spark.storage.opened_location import (
     NATIVE,
     OpenedLocation,
+    create_system_tables,
     recover_system_tables,
     require_ours,
-    settle_system_tables,
 )
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.store.patience import (
@@ -47,7 +47,6 @@ from tubeq_spark.storage.store.patience import (
     one_patience,
     verb_patience,
 )
-from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,7 +221,6 @@ def open_location(
     refuse_mounts(location)
     directory = local_directory(location.text)
     opened = OpenedLocation.without_spark(location)
-    locks = opened.locks
     try:
         if directory is not None and (directory / TUBES).is_dir():
             recover_system_tables(opened)
@@ -235,15 +233,11 @@ def open_location(
                 raise StoreError(danger)
             log.info("creating the tables of a new queue at %s", location.text)
             opened = replace(opened, is_new=True, durability=config.new_durability())
-            table_lock = opened.table_lock(TUBES)
-            require_links(locks)
-            with table_lock.changing(engine.committer):
-                local = locks is not None
-                for table in new_system_tables(location, config, NATIVE, local=local):
-                    engine.tables.create(table)
-            settle_system_tables(opened)
-        else:
-            require_links(locks)
+            # It makes the directory of lock files.
+            opened.table_lock(TUBES)
+        require_links(opened.locks)
+        if is_new:
+            create_system_tables(opened, config, engine, NATIVE)
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error

@@ -92,7 +92,7 @@ class PlainTable(Log):
             as_known: As for `writing`.
 
         Raises as `newest`, and:
-            FeatureError: This package cannot write the table.
+            UnknownLogError: This package cannot write the table.
         """
         with self.writing(as_known=as_known) as base:
             if self.stranger and not self._has_warned:

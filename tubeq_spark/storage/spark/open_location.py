@@ -27,13 +27,12 @@ from tubeq_spark.storage.location import (
 from tubeq_spark.storage.opened_location import (
     SPARK,
     OpenedLocation,
+    create_system_tables,
     recover_system_tables,
     require_ours,
-    settle_system_tables,
 )
 from tubeq_spark.storage.spark.jvm import hadoop_setting, is_classic
 from tubeq_spark.storage.spark.spark_settings import asked, require_spark
-from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,8 +76,6 @@ def open_location(
         locks = directory.parent / LOCKS if is_classic(engine.spark) else None
     opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new=is_new)
     opened = require_ours(registry["properties"], opened, SPARK, config.durability)
-    if is_new:
-        settle_system_tables(opened)
     danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=4)
@@ -111,9 +108,7 @@ def _ensure(
             raise no_queue(location.text)
         log.info("creating the tables of a new queue at %s", location.text)
         there = replace(there, durability=config.new_durability())
-        with there.table_lock(TUBES).changing(engine.committer):
-            for new in new_system_tables(location, config, SPARK, local=directory is not None):
-                engine.tables.create(new)
+        create_system_tables(there, config, engine, SPARK)
     return engine.sql_rows(f"DESCRIBE DETAIL {location.table(TUBES)}")[0], is_new
 
 
