@@ -136,7 +136,32 @@ def agreed(statement: Statement, rows: pa.Table) -> Changed | str:
     ours = outcome(statement, by_arrow(statement, rows), rows.schema)
     theirs = outcome(statement, by_library(statement, rows), rows.schema)
     assert ours == theirs
+    named = named_by(statement, rows)
+    assert (
+        after(statement, named, most=1)
+        == after(statement, named, most=2)
+        == after(statement, named)
+    )
     return ours
+
+
+def after(
+    statement: Statement, rows: pa.Table, most: int = 1_000
+) -> tuple[Affected, Counter[str]] | str:
+    """The numbers of changed rows, and all rows after a statement that reads at most so many at a time."""
+    matching, affected, there = Matching(statement, by_of(statement)), Affected(), Counter[str]()
+    refusals = set()
+    for first in range(0, max(rows.num_rows, 1), most):
+        part, are_last = rows.slice(first, most), first + most >= rows.num_rows
+        made = outcome(statement, matching.changed(part, are_last=are_last), rows.schema)
+        if isinstance(made, str):
+            refusals.add(made)
+            continue
+        affected += made.affected
+        for one in grid.plain_values(part):
+            there[str(one)] += tuple(one[name] for name in by_of(statement)) not in made.partitions
+        there += made.rows
+    return max(refusals, default=None) or (affected, +there)
 
 
 # -- the statements of the cases ---------------------------------------------------------------------

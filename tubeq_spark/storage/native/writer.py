@@ -7,7 +7,7 @@ changed rows replace the partitions that they are in.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -135,8 +135,8 @@ class Writer:
                 self._files.rows(Listed(table, written, snapshot.shape.schema)), "insert"
             )
             feed = added if feed is None else pa.concat_tables([feed, added])
-        change = _change(snapshot, statement, note, affected, gone, last.rows, written)
-        return replace(change, feed=feed, earlier=earlier), affected
+        new = {"rows": last.rows, "written": written, "earlier": earlier, "feed": feed}
+        return _change(snapshot, statement, note, affected, gone, **new), affected
 
     def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
@@ -321,10 +321,9 @@ def _change(
     note: Note,
     affected: Affected,
     gone: Sequence[DataFile],
-    rows: pa.Table | None = None,
-    written: Sequence[DataFile] = (),
+    **new: Any,
 ) -> Change:
-    """The commit of a statement that was decided on a version."""
+    """The commit of a statement that was decided on a version; `new` has the new rows, as in `Change`."""
 
     def on(later: Snapshot) -> Change | None:
         """The same commit for a later version, if the partitions that were read have not changed."""
@@ -334,8 +333,8 @@ def _change(
 
     done = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
-    order = statement.order
-    change = Change(note.after(affected), rows, gone, None, done, on, written, order=order)
+    parts = {"gone": gone, "total": done, "on": on, "order": statement.order, **new}
+    change = Change(note.after(affected), **parts)
     return change
 
 
