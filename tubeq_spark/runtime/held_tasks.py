@@ -45,7 +45,9 @@ class HeldTasks:
         with self._lock:
             for row in rows:
                 self._leave((tube_id, row.task_id))
-                self._remember(tube_id, row)
+                self._rows[tube_id, row.task_id] = row
+                if row.take_id in self._batches:
+                    self._scattered.add(row.take_id)
                 if size is not None:
                     self._sizes[row.segment] = size
 
@@ -109,16 +111,11 @@ class HeldTasks:
             if known is not None and (stored is None or stored.segment != known.segment):
                 self._leave(key)
                 if stored is not None and held:
-                    self._remember(tube_id, stored)
+                    self._rows[key] = stored
 
     def is_scattered(self, take_id: int) -> bool:
         """Whether tasks of a batch may be in other segments, because their leases were extended by their ids."""
         return take_id in self._scattered
-
-    def _remember(self, tube_id: int, row: StoredTask) -> None:
-        self._rows[tube_id, row.task_id] = row
-        if row.take_id in self._batches:
-            self._scattered.add(row.take_id)
 
     def _leave(self, key: tuple[int, int]) -> None:
         """Forget a row that has left its segment."""

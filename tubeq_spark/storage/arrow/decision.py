@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tubeq_spark.storage.arrow.columns import (
     are_in,
     array,
+    counted,
     distinct,
     repeated,
     scalar,
@@ -73,9 +74,7 @@ class StatementOutcome:
         self._found = found
         self._clause = found.column(CLAUSE)
 
-        counts = {
-            entry["values"]: entry["counts"] for entry in pc.value_counts(self._clause).to_pylist()
-        }
+        counts = counted(self._clause)
         self._applied = {number: counts[number] for number in counts if number > STAYS}
         self._chosen = {number: self._clauses[number - 1] for number in self._applied}
 

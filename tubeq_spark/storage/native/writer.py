@@ -1,7 +1,8 @@
 """Runs statements and appends: each is one commit or none.
 
 For each row of the partitions that a statement names, Arrow finds the clause that applies and the row after it. The
-changed rows replace the partitions that they are in.
+changed rows replace the partitions that they are in. A large statement reads some files at a time, and writes their new
+rows before it reads the next ones: the memory that it needs does not depend on the number of its rows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.log_reader import Base
@@ -75,11 +76,11 @@ class Writer:
             gone = _removed_unread(snapshot, statement)
             if gone is not None:
                 return self._remove(table, base, statement, note, gone)
-            earlier: list[DataFile] = []
+            target = _Target(table, snapshot, statement, self._files)
             try:
-                change, affected = self._decided(table, snapshot, statement, note, earlier)
+                change = target.change(note)
             except BaseException as error:
-                table.discard(earlier)
+                table.discard(target.earlier)
                 if isinstance(error, (OSError, *OF_ROWS)):
                     bad.look(near := snapshot.within(statement.partitions))
                     if bad.among(near):
@@ -88,55 +89,7 @@ class Writer:
                 raise
             if change is not None:
                 self.commit(table, base, change)
-            return affected
-
-    def _decided(
-        self,
-        table: PlainTable,
-        snapshot: Snapshot,
-        statement: Statement,
-        note: Note,
-        earlier: list[DataFile],
-    ) -> tuple[Change | None, Affected]:
-        """Decide a statement part by part, and write the new rows of each part but the last to files.
-
-        Args:
-            table: The table.
-            snapshot: The version on which it is decided.
-            statement: The statement.
-            note: The note of its commit.
-            earlier: Gets the files.
-
-        Returns:
-            The change to commit, if any, and the numbers of changed rows.
-        """
-        gone: list[DataFile] = []
-        affected, last = Affected(), Decision(Affected())
-        for part, replaced, is_last in _Target(table, snapshot, statement, self._files).decisions():
-            affected += part.affected
-            gone += replaced
-            if is_last:
-                last = part
-            elif part.rows is not None:
-                early = table.write(
-                    snapshot,
-                    Change(note, part.rows, replaced, order=statement.order, feed=part.feed),
-                )
-                earlier += [file for file, _ in early]
-                del early
-            # The next part is read when this one is no longer in memory.
-            del part
-        if not affected.total:
-            return None, affected
-        affected, written = _with_written(statement, affected, snapshot)
-        feed = last.feed
-        if written and (feed is not None or any(file.is_feed for file in earlier)):
-            added = of_kind(
-                self._files.rows(Listed(table, written, snapshot.shape.schema)), "insert"
-            )
-            feed = added if feed is None else pa.concat_tables([feed, added])
-        new = {"rows": last.rows, "written": written, "earlier": earlier, "feed": feed}
-        return _change(snapshot, statement, note, affected, gone, **new), affected
+            return target.affected
 
     def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
@@ -193,62 +146,90 @@ class Writer:
 
 
 class _Target:
-    """The version on which a statement decides."""
+    """The version on which a statement decides, some files after the others.
+
+    Attributes:
+        affected: The numbers of changed rows so far.
+        earlier: The new files so far. Only the rows of the last part are written when they are committed.
+    """
 
     def __init__(
         self, table: PlainTable, snapshot: Snapshot, statement: Statement, files: SmallFiles
     ) -> None:
-        self._statement, self._files = statement, files
-        self._shape = snapshot.shape
+        self._table, self._snapshot, self._statement = table, snapshot, statement
+        self._files, self._shape = files, snapshot.shape
         self._all = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
         #: The files that are read. The others stay, because none of their rows changes.
         self._listed = self._all
         if len(self._all.files) > 1:
             self._listed = self._all.narrowed(implied(statement.where, "t", ""))
-        self._has_fed = False
+        self._is_fed = snapshot.shape.properties.get(CHANGE_FEED) == "true"
+        self._gone: list[DataFile] = []
+        self._last = Decision(Affected())
+        self.affected = Affected()
+        self.earlier: list[DataFile] = []
 
-    def decisions(self) -> Iterator[tuple[Decision, list[DataFile], bool]]:
-        """Decide the statement for some files after the others.
-
-        Yields:
-            Their new rows, those of the files that these replace, and whether it is the last decision.
+    def change(self, note: Note) -> Change | None:
+        """Decide the statement, and make the change to commit; `None` if it changes nothing.
 
         Raises:
             RefusedError: A row would get `FAIL`.
             DuplicateError: The statement is ambiguous.
             NotByArrowError: Arrow cannot run the statement.
+            EngineError: Files cannot be written.
         """
-        statement, schema, by = self._statement, self._shape.schema, self._shape.by
+        statement, snapshot = self._statement, self._snapshot
+        schema, by = self._shape.schema, self._shape.by
         # A statement that cannot insert needs no short cut: it finds no rows.
         is_new = bool(statement.inserts and by and statement.partitions and not self._all.files)
-        new = inserted_alone(statement, schema) if is_new else None
-        if new is not None:
-            yield Decision(Affected(inserted=new.num_rows), new if new.num_rows else None), [], True
-            return
-        self._matching = Matching(statement, by)
-        # No variable holds the rows of a part while the next one is read.
-        yield from map(self._decision, self._files.parts(self._listed))
+        rows = inserted_alone(statement, schema) if is_new else None
+        if rows is not None:
+            self.affected = Affected(inserted=rows.num_rows)
+            self._last = Decision(self.affected, rows)
+        else:
+            matching, parts, were_last = (
+                Matching(statement, by),
+                self._files.parts(self._listed),
+                False,
+            )
+            while not were_last:
+                # No variable holds the rows of a part while the next one is read.
+                were_last = self._decide(matching, next(parts), note)
+        if not self.affected.total:
+            return None
+        self.affected, written = _with_written(statement, self.affected, snapshot)
+        feed = self._last.feed
+        # If a commit has a change feed, it has all of its changes.
+        if written and (feed is not None or (self.earlier and self._is_fed)):
+            added = of_kind(self._files.rows(Listed(self._table, written, schema)), "insert")
+            feed = added if feed is None else pa.concat_tables([feed, added])
+        new = {"rows": self._last.rows, "written": written, "earlier": self.earlier, "feed": feed}
+        return _change(snapshot, statement, note, self.affected, self._gone, **new)
 
-    def _decision(self, part: FilesRows) -> tuple[Decision, list[DataFile], bool]:
-        """Decide the statement for the rows of some files."""
-        files, rows, are_last = part
-        schema, by = self._shape.schema, self._shape.by
-        found = self._matching.changed(rows, are_last=are_last)
-        outcome = StatementOutcome(self._statement, found, schema, by)
-        affected = outcome.affected()
-        if not affected.total:
-            return Decision(affected), [], are_last
-        if affected.total == affected.inserted and not self._has_fed:
+    def _decide(self, matching: Matching, part: FilesRows, note: Note) -> bool:
+        """Decide the statement for the rows of some files, and return whether they are the last."""
+        statement, shape = self._statement, self._shape
+        found = matching.changed(part.rows, are_last=part.are_last)
+        outcome = StatementOutcome(statement, found, shape.schema, shape.by)
+        decision = Decision(outcome.affected())
+        self.affected += decision.affected
+        if decision.affected.total == decision.affected.inserted and not self.earlier:
             # No stored row changes: the new rows are added beside them.
-            return Decision(affected, outcome.inserted()), [], are_last
-        decision = outcome.decision(affected)
-        if self._shape.properties.get(CHANGE_FEED) == "true":
-            # If a commit has a change feed, it has all of its changes.
-            self._has_fed = True
-            decision = replace(decision, feed=outcome.feed(rows))
+            rows = outcome.inserted() if decision.affected.total else None
+            decision = replace(decision, rows=rows)
+        elif decision.affected.total:
+            decision = outcome.decision(decision.affected)
+            if self._is_fed:
+                decision = replace(decision, feed=outcome.feed(part.rows))
         changed = decision.changed or ()
-        gone = [file for file in files if tuple(file.partition[n] for n in by) in changed]
-        return decision, gone, are_last
+        gone = [f for f in part.files if tuple(f.partition[n] for n in shape.by) in changed]
+        self._gone += gone
+        if part.are_last:
+            self._last = decision
+        elif decision.rows is not None:
+            new = Change(note, decision.rows, gone, order=statement.order, feed=decision.feed)
+            self.earlier += [file for file, _ in self._table.write(self._snapshot, new)]
+        return part.are_last
 
 
 def _removes_known(table: PlainTable, statement: Statement) -> bool:
