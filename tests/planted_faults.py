@@ -69,14 +69,14 @@ FAULTS = (
     Fault(
         "an ack removes nothing",
         "storage/tables/tube_writer.py",
-        "column.is_in(segments),",
-        "column.is_in([-1]),",
+        "REMOVAL, reads=segments)",
+        "REMOVAL, reads=[-1])",
     ),
     Fault(
         "an ack removes what was taken together",
         "verbs/settle.py",
-        "(are_whole and len(rows) == 1)",
-        "len(rows) == 1",
+        "(are_whole and rows.num_rows == 1)",
+        "rows.num_rows == 1",
     ),
     Fault(
         "a release forgets the delay",
@@ -98,7 +98,7 @@ FAULTS = (
     ),
     Fault(
         "a kick takes the newest tasks",
-        "verbs/kick.py",
+        "verbs/settle_batch.py",
         "ctx.reader.places(buried, order=ctx.table.order, limit=count",
         "ctx.reader.places(buried, order=(), limit=count",
     ),

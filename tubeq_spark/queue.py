@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from tubeq_spark.admin import (
     closing,
     copying,
-    creating,
     opening,
     sweeper,
     tubes,
 )
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import Durability, QueueConfig
+from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     StoreError,
@@ -30,8 +29,9 @@ from tubeq_spark.model.arguments import check_new, check_settings, register_driv
 from tubeq_spark.model.ids import require_ids
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us, us_from_seconds
-from tubeq_spark.observe import health, notebook, progress, sessions, statistics
+from tubeq_spark.observe import health, notebook, progress, statistics
 from tubeq_spark.observe.health import Health, Limits
+from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.storage.location import local_directory
@@ -161,7 +161,8 @@ class Queue:
         Raises:
             QueueNotFoundError: The location has no queue and `create` is False; nothing was
                 created.
-            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid, or the location
+                was made with another durability than `config` has.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, or has another committer than `engine`; or the
                 clock is past September 2093, the end of the task ids.
@@ -170,15 +171,15 @@ class Queue:
         a session.
         """
 
-        def make(durability: Durability) -> Engines:
-            return engines_of(spark, location, engine, storage_options, durability)
+        def make() -> Engines:
+            return engines_of(spark, location, engine, storage_options)
 
         self._begin(location, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,
         location: object,
-        make_engines: Callable[[Durability], Engines],
+        make_engines: Callable[[], Engines],
         session_uuid: uuid.UUID | str | None,
         clock: Clock | None,
         config: QueueConfig | None,
@@ -194,7 +195,7 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        self._engines = make_engines(Durability(self._config.durability))
+        self._engines = make_engines()
         self._storage_options = self._engines.storage_options
         #: The arguments, besides location and name, by which an unpickled tube is opened again.
         self._again = (self._config, self._engines.name, self._storage_options)
@@ -355,14 +356,15 @@ class Queue:
             del options[parameter]
         drivers = self._context.drivers
         new = check_new(drivers, name, type, options, in_replicaset=self._in_replicaset)
-        creating.require_supported(self._context, new)
+        if new.options.schema is not None:
+            check_payload(new.options.schema, has_spark=self._context.spark is not None)
         is_mine, began = False, self._context.clock.monotonic()
         with self._lock:
             # Another thread may have closed it meanwhile.
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = creating.create(self._context, new, if_not_exists, owner)
+                record, is_new = tubes.create(self._context, new, if_not_exists, owner)
                 tube = self._wrap(record, began)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
@@ -663,7 +665,7 @@ class Queue:
 
         Commits: none.
         """
-        return sessions.sessions_of(self._context, self._contexts())
+        return statistics.sessions_of(self._context, self._contexts())
 
     @_verb
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:

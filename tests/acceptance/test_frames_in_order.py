@@ -195,51 +195,6 @@ def test_put_df_of_rows_drawn_anew_at_each_reading_is_refused_or_consistent(
         assert count > ROWS
 
 
-class RefusedError(PySparkException):
-    """What a platform answers that keeps no copies of frames, such as serverless compute."""
-
-    def __init__(self, condition: str | None, state: str | None) -> None:
-        super().__init__(f"[{condition}] PERSIST is not supported on serverless compute")
-        self._refused = condition, state
-
-    def getCondition(self) -> str | None:  # noqa: N802  (as Spark has it)
-        """The condition."""
-        return self._refused[0]
-
-    def getSqlState(self) -> str | None:  # type: ignore[override]  # noqa: N802
-        """Its class in the SQL standard."""
-        return self._refused[1]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("condition", "state"),
-    [("NOT_SUPPORTED_WITH_SERVERLESS", "0A000"), ("ANY_OTHER", "0AKD0"), ("NOT_IMPLEMENTED", None)],
-)
-def test_put_df_when_the_platform_keeps_no_copy_says_what_to_do_and_writes_nothing(
-    numbers: DataFrame,
-    fifo: Tube,
-    versions: Callable[[], dict[str, int]],
-    monkeypatch: pytest.MonkeyPatch,
-    condition: str,
-    state: str | None,
-) -> None:
-    def refuse(*_args: object, **_options: object) -> DataFrame:
-        raise RefusedError(condition, state)
-
-    monkeypatch.setattr(type(numbers), "localCheckpoint", refuse)
-    before = versions()
-
-    with pytest.raises(StoreError, match="write it to a table first") as raised:
-        fifo.put_df(numbers.orderBy("n").select("data"))
-
-    assert "pri" in str(raised.value)
-    assert isinstance(raised.value.__cause__, RefusedError)
-    assert versions() == before
-    # What is not exchanged needs no copy.
-    assert fifo.put_df(numbers.select("data")).count == ROWS
-
-
 @pytest.mark.thorough
 def test_put_df_when_the_frame_itself_fails_says_nothing_of_copies(
     numbers: DataFrame, fifo: Tube

@@ -10,10 +10,11 @@ What is checked, and why each check cannot blame what is allowed:
 - **Holders.** Who acks or releases a task successfully has held it from the end of the take to the
   beginning of that verb, so nobody else's take lies between. Whoever did not come to that has held it
   for the shortest time that a lease lasts; a bury proves nothing, as anybody may bury. The same for
-  whole sub-queues. A process that is stopped for a while may take, and come back, when all that is
+  whole sub-queues, and for as many holders of their tasks as `parallel` allows. A process that is stopped for a while may take, and come back, when all that is
   over: nothing is proved by a take that took so long, but by what it acks or releases.
 - **Batches.** As many tasks are in a batch as it says, unless the take took longer than a lease; as
   many are settled as were named, or left.
+- **Rates.** No more tasks of a sub-queue are asked for and handed out within a period than may begin in it.
 - **Attempts.** Each time that a task is handed out it says one more, unless it was buried meanwhile.
 - **Loops.** A loop of work begins no task whose lease has ended. The journal says when it had not yet looked
   at that; nothing is said of tasks that somebody else had by then, unless they were buried, which
@@ -32,6 +33,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from tests.chaos.plan import DRAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -68,7 +71,7 @@ def findings(history: History, drained: dict[str, set[int]]) -> list[str]:
         if tube.utubes:
             for utube, some in history.by_utube(items).items():
                 takes = [taken for item in some for taken in item.takes]
-                found += _of_holders(tube, f"utube {utube}", takes)
+                found += _of_utube(tube, f"utube {utube}", takes)
                 found += [f"out of order: {text}" for _, text in _skipped(some)]
         if tube.single:
             found += _of_single(history, tube, items)
@@ -201,6 +204,25 @@ def _of_holders(tube: TubePlan, what: str, takes: Iterable[Taken]) -> Iterator[s
             both = max(taken.end, other.end) < min(until, _held_until(tube, other))
             if other.op is not taken.op and (is_within or both):
                 yield f"HELD TWICE: {what} by {taken.op} until {until:.3f}, and by {other.op}"
+
+
+def _of_utube(tube: TubePlan, what: str, takes: Sequence[Taken]) -> Iterator[str]:
+    """Tasks of a sub-queue that were taken beside others, or began too soon after others."""
+    if tube.parallel == 1:
+        yield from _of_holders(tube, what, takes)
+        return
+    takes = [taken for taken in takes if taken.op.life != DRAIN]
+    for taken in takes:
+        # All of these are taken at the end of the take of this one.
+        beside = [t for t in takes if t.end <= taken.begin and taken.end <= _held_until(tube, t)]
+        count = len(beside) + sum(t.op is taken.op for t in takes)
+        if count > tube.parallel:
+            yield f"HELD TWICE: {count} tasks of {what} at the end of {taken.op}"
+        if tube.rate is not None:
+            until = taken.begin + tube.rate.seconds
+            count = sum(taken.begin <= t.begin and t.end < until for t in takes)
+            if count > tube.rate.tasks:
+                yield f"TOO SOON: {count} tasks of {what} began from {taken.op} to {until:.3f}"
 
 
 def _held_until(tube: TubePlan, taken: Taken) -> float:

@@ -41,6 +41,9 @@ def drain(location: str, journal: Journal, gone: float) -> tuple[dict[str, set[i
             journal.write(left=left, tube=tube.name)
             if left["taken"]:
                 wrong.append(f"{tube.name}: {left['taken']} tasks are held by nobody")
+            if tube.rate is not None:
+                # At its rate the rest would last for minutes.
+                queue[tube.name].alter(parallel=1, rate=None)
             ids = drained[tube.name] = _all_of(queue, tube.name, journal)
             if len(ids) != left["total"]:
                 wrong.append(f"{tube.name}: {left['total']} tasks counted, {len(ids)} drained")

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.concurrency.s3_store import Store
-from tubeq_spark import Queue, QueueConfig
+from tubeq_spark import Queue, QueueConfig, Rate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "DRAIN",
     "FOLDS_MOST",
     "FOLDS_SOME",
     "PAUSES",
@@ -25,6 +26,8 @@ __all__ = [
 
 #: The environment variable with the address of the S3 that the queue is on; without, it is on local files.
 STORE_URL = "TUBEQ_CHAOS_S3"
+#: The process that takes what is left, without the limits of sub-queues.
+DRAIN = "drain"
 #: Seconds after its last sign of life that a dead process keeps its tasks. An emulated S3 is slow.
 SESSION_TTR = 15.0 if STORE_URL in os.environ else 4.0
 #: From how long to how long processes are stopped, in seconds: at times longer than any lease that
@@ -45,6 +48,8 @@ class TubePlan:
         ttr: Of its tasks.
         utubes: How many sub-queues it has; 0: its type has none.
         capacity: Its capacity, of a type that has one.
+        parallel: How many tasks of a sub-queue may be taken at a time; 1: one holder may have several.
+        rate: How many tasks of a sub-queue may begin in a period.
         single: Whether one process alone takes from it, one at a time.
     """
 
@@ -53,6 +58,8 @@ class TubePlan:
     ttr: float = _LONG
     utubes: int = 0
     capacity: int | None = None
+    parallel: int = 1
+    rate: Rate | None = None
     single: bool = False
 
     @property
@@ -75,12 +82,14 @@ class TubePlan:
         """What it is created with."""
         capacity = {} if self.capacity is None else {"capacity": self.capacity}
         ttr = {"ttr": self.ttr} if self.timed else {}
-        return {"type": self.type, **ttr, **capacity}
+        limits = {"parallel": self.parallel, "rate": self.rate} if self.rate else {}
+        return {"type": self.type, **ttr, **capacity, **limits}
 
 
 TUBES = (
     TubePlan("work", "fifottl"),
     TubePlan("sites", "utubettl", utubes=6),
+    TubePlan("hosts", "utubettl", utubes=3, parallel=3, rate=Rate(4, 1.0)),
     TubePlan("small", "limfifottl", ttr=3.0, capacity=40),
     TubePlan("single", "fifottl", single=True),
     TubePlan("plain", "fifo"),

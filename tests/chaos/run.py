@@ -13,7 +13,7 @@ from tests.chaos.history import History
 from tests.chaos.journal import Journal, lives_of
 from tests.chaos.outcome import Outcome, measure
 from tests.chaos.places import Native, SparkJob
-from tests.chaos.plan import PAUSES, STORE_URL, TUBES, open_queue
+from tests.chaos.plan import DRAIN, PAUSES, STORE_URL, TUBES, open_queue
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +85,7 @@ class Chaos:
                 kills += place.kill()
             if self._spark is not None:
                 self._spark.end()
-        journal = Journal(self._journals / "drain.journal")
+        journal = Journal(self._journals / f"{DRAIN}.journal")
         drained, counted = drain(self._location, journal, time.monotonic())
         lives = lives_of(self._journals)
         history = History(lives)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 #: The tubes that it works on, and in how many sub-queues.
-_TUBES = (("work", 0), ("sites", 6))
+_TUBES = (("work", 0), ("sites", 6), ("hosts", 3))
 
 
 class Job:

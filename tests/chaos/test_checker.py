@@ -13,6 +13,7 @@ from tests.chaos.plan import SESSION_TTR, TUBES
 
 ROW = ["t", None, 0, 0.0]
 UTUBE_ROWS = [["t", "u", 0, 0.0], ["s", "u", 0, 0.0]]
+HOSTS = next(tube for tube in TUBES if tube.rate is not None)
 
 
 def called(verb: str, begin: float, end: float | None, life: str = "a", **entry: Any) -> Op:
@@ -52,6 +53,24 @@ def begun(begin: float, end: float, since: float | None = None, **tasks: Any) ->
     return called("take", begin, end, how="work", since=end if since is None else since, **tasks)
 
 
+def hosts(seconds: float, count: int) -> list[Op]:
+    """Takes of one task each from a sub-queue with limits, one every few seconds; all are acked at the end."""
+    rows = [[f"t{number}", "u", 0, 0.0] for number in range(count)]
+    ids = [*range(1, count + 1)]
+    takes = [
+        called(
+            "take",
+            2 + seconds * number,
+            2 + seconds * (number + 0.5),
+            tube=HOSTS.name,
+            its_tasks=[[ids[number], f"t{number}", "u", 0, 1]],
+        )
+        for number in range(count)
+    ]
+    put = called("put", 0, 1, tube=HOSTS.name, items=rows, its_ids=ids)
+    return [put, *takes, called("ack", 50, 51, tube=HOSTS.name, ids=ids)]
+
+
 def ended(verb: str, begin: float, end: float, attempt: int = 1, **entry: Any) -> Op:
     """What the loop is to make of the task then."""
     return called(verb, begin, end, how="work", ids=[1], attempt=attempt, **entry)
@@ -60,6 +79,11 @@ def ended(verb: str, begin: float, end: float, attempt: int = 1, **entry: Any) -
 @pytest.mark.parametrize(
     ("ops", "left"),
     [
+        (
+            # As many at a time as may be.
+            hosts(1.0, HOSTS.parallel),
+            set(),
+        ),
         (
             # Stopped after it took, for longer than its lease: somebody else has it by then.
             [
@@ -164,6 +188,7 @@ def ended(verb: str, begin: float, end: float, attempt: int = 1, **entry: Any) -
         ),
     ],
     ids=[
+        "parallel",
         "stopped holder",
         "stopped taker",
         "stopped look",
@@ -206,6 +231,16 @@ def test_findings_of_what_may_be_are_none(ops: list[Op], left: set[int]) -> None
             ],
             set(),
             "HELD TWICE: utube u",
+        ),
+        (
+            hosts(1.0, HOSTS.parallel + 1),
+            set(),
+            f"HELD TWICE: {HOSTS.parallel + 1} tasks of utube u",
+        ),
+        (
+            hosts(0.1, HOSTS.rate.tasks + 1),  # type: ignore[union-attr]
+            set(),
+            "TOO SOON: 5 tasks of utube u",
         ),
         (
             [PUT, called("take", 2, 3, count=1, its_tasks=[], its_count=1)],
@@ -300,6 +335,8 @@ def test_findings_of_what_may_be_are_none(ops: list[Op], left: set[int]) -> None
     ids=[
         "task",
         "utube",
+        "parallel",
+        "rate",
         "batch",
         "settled",
         "doubled",

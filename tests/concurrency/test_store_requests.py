@@ -182,6 +182,22 @@ def test_opening_when_there_is_a_checkpoint_reads_it_and_what_follows(
     assert store.requests() == []
 
 
+def test_opening_when_the_committer_is_not_named_reads_the_registry_once(
+    store: Store, place: str, tube: Tube
+) -> None:
+    def opening(engine: str) -> list[str]:
+        def look() -> None:
+            with Queue(None, place, engine=engine, storage_options=store.options) as queue:
+                assert queue.tubes() == [tube.name]
+
+        return requests(store, look, "/_tubeq_tubes/")
+
+    named, found = opening("native"), opening("auto")
+    # It looks once more for a newer commit.
+    assert len(found) <= len(named) + 1
+    assert sum(line.endswith(" 200") for line in found) == 3
+
+
 def test_file_when_it_is_large_is_read_in_the_parts_that_are_needed(
     store: Store, place: str, tube: Tube
 ) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, NOWHERE, ROW, STAYS
-from tubeq_spark.storage.expression import Column, Fail, all_of
-from tubeq_spark.storage.statement import ONE_ROW
+from tubeq_spark.storage.expression import TRUE, Column, Fail, all_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +15,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
+#: The column with the number of the clause that applies to a row: 1 is the first change, the inserts come last.
+CLAUSE = "tubeq_clause"
+#: The column that numbers the rows of the table.
+ROW = "tubeq_row"
+#: The columns with the partition of a row before the statement.
+FROM = "tubeq_from_{}"
+#: Stand for the number of a clause: a row of the table that stays, and a source row that is not inserted.
+STAYS, NOWHERE = 0, -1
 #: Whether a joined row has a row of the table, and one of the source.
 _TABLE, _SOURCE = Column("tubeq_t", "t"), Column("tubeq_s", "s")
 
@@ -33,7 +39,7 @@ class StatementQuery:
             by: Its partition columns.
         """
         self._statement = statement
-        self._using = statement.using or ONE_ROW
+        self._clauses = [*statement.changes, *statement.inserts]
         self._schema = schema
         self._by = by
 
@@ -48,8 +54,11 @@ class StatementQuery:
 
     def joined(self, renderer: DataFusionRenderer) -> str:
         """All rows of the named partitions, and the source rows that match none of them."""
-        where = renderer.expression(self._statement.where)
-        cases = [(_when(clause), clause) for clause in self._statement.clauses]
+        statement = self._statement
+        others = TRUE if statement.where is None else statement.where
+        where = renderer.expression(all_of(*statement.on, others))
+        cases = [(_when(clause), clause) for clause in statement.changes]
+        cases += [(_when(clause, inserts=True), clause) for clause in statement.inserts]
         columns = self._columns(renderer, cases, "t.")
         join = "FULL" if self._statement.inserts else "LEFT"
         target = (
@@ -58,14 +67,14 @@ class StatementQuery:
         )
         return (
             f"SELECT {columns}, t.{ROW} AS {ROW} FROM {target} t {join} JOIN "
-            f"(SELECT *, TRUE AS tubeq_s FROM {renderer.using(self._using)} tubeq_using) s ON {where}"
+            f"(SELECT *, TRUE AS tubeq_s FROM {renderer.using(statement)} tubeq_using) s ON {where}"
         )
 
     def inserted(self, renderer: DataFusionRenderer) -> str:
         """The source rows, if the table has no matching rows."""
-        cases = [(clause.when, clause) for clause in self._statement.clauses if clause.inserts]
+        cases = [(clause.when, clause) for clause in self._statement.inserts]
         columns = self._columns(renderer, cases, None)
-        return f"SELECT {columns} FROM {renderer.using(self._using)} s"
+        return f"SELECT {columns} FROM {renderer.using(self._statement)} s"
 
     def _columns(
         self,
@@ -80,7 +89,7 @@ class StatementQuery:
             cases: The condition of each clause; `None` if it always applies.
             kept: The alias of the stored row; `None` if there is none.
         """
-        numbers = {id(clause): n for n, clause in enumerate(self._statement.clauses, 1)}
+        numbers = {id(clause): n for n, clause in enumerate(self._clauses, 1)}
         texts = [
             ("TRUE" if when is None else renderer.expression(when), clause)
             for when, clause in cases
@@ -100,9 +109,9 @@ class StatementQuery:
         return ", ".join(found)
 
 
-def _when(clause: Clause) -> Expression:
+def _when(clause: Clause, *, inserts: bool = False) -> Expression:
     """The condition for a clause to apply to a row of the join."""
-    beside = (_TABLE.is_null(),) if clause.inserts else (_TABLE, _SOURCE)
+    beside = (_TABLE.is_null(),) if inserts else (_TABLE, _SOURCE)
     return all_of(*beside) if clause.when is None else all_of(*beside, clause.when)
 
 

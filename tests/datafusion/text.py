@@ -13,9 +13,10 @@ from tubeq_spark.storage.spark.render import BINDING, Renderer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
+
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Aggregate
-    from tubeq_spark.storage.statement import Rows
 
 #: How tightly a quotient binds.
 _PRODUCT = BINDING[nodes.Quotient]
@@ -39,7 +40,7 @@ class DataFusionRenderer(Renderer):
         """The name of a source."""
         return f"tubeq_{name}"
 
-    def inline(self, rows: Rows) -> str:
+    def inline(self, rows: pa.Table) -> str:
         """Rows as an inline table."""
         return f"({super().inline(rows)})"
 

@@ -11,11 +11,8 @@ from filelock import FileLock, Timeout
 from pyspark.sql import functions as F
 
 from tests.concurrency.support import WAIT
-from tubeq_spark import StoreError
 from tubeq_spark.jobs.consumer.results import ResultTable
 from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS, PageTable
-from tubeq_spark.storage.locks import committer
-from tubeq_spark.storage.locks.committer import Committer, JvmNote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,12 +44,6 @@ def fetches(spark: SparkSession, error: Column) -> DataFrame:
         if name != "error":
             rows = rows.withColumn(name, F.lit(None).cast(columns[name]))
     return rows.select(names)
-
-
-def leave_note(directory: Path, name: str) -> None:
-    """As a process leaves it that was killed while its JVM, on a host of its own, was committing."""
-    directory.mkdir(parents=True, exist_ok=True)
-    JvmNote(directory / f"{name}.lock").write(Committer(started="another"))
 
 
 @pytest.mark.thorough
@@ -99,19 +90,6 @@ def test_page_table_when_two_threads_append_lets_them_go_on_side_by_side(
 
 
 @pytest.mark.thorough
-def test_page_table_when_another_jvm_may_be_committing_is_not_created(
-    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(committer, "_PATIENCE", 0.0)
-    leave_note(Path(location, LOCKS), "_crawl_pages")
-
-    with pytest.raises(StoreError, match="may still be committing"):
-        PageTable(spark, location)
-
-    assert not Path(location, "_crawl_pages").exists()
-
-
-@pytest.mark.thorough
 def test_result_table_when_it_adds_on_local_files_keeps_other_processes_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -122,17 +100,3 @@ def test_result_table_when_it_adds_on_local_files_keeps_other_processes_out(
 
     stored = spark.read.format("delta").load(str(tmp_path / "results")).collect()
     assert [row["said"] for row in stored] == ["held"]
-
-
-@pytest.mark.thorough
-def test_result_table_when_another_jvm_may_be_committing_is_not_created(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(committer, "_PATIENCE", 0.0)
-    leave_note(tmp_path / LOCKS, "results")
-    results = ResultTable(spark, str(tmp_path / "results"))
-
-    with pytest.raises(StoreError, match="may still be committing"):
-        results.add(spark.range(1).select(F.col("id").alias("task_id")))
-
-    assert not (tmp_path / "results").exists()

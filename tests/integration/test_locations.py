@@ -62,33 +62,6 @@ def test_queue_when_the_schema_does_not_exist_is_refused_with_one_sentence(
 
 
 @pytest.mark.thorough
-def test_tables_when_their_creator_stopped_before_the_first_commit_are_created_by_the_next(
-    spark: SparkSession, location: str
-) -> None:
-    tables = ("_tubeq_tubes", "_tubeq_sessions", "mail")
-    for table in tables:
-        log = Path(location, table, "_delta_log")
-        log.mkdir(parents=True)
-        log.joinpath(".00000000000000000000.json.tmp").write_text("{")
-
-    with Queue(spark, location) as queue:
-        put = queue.create_tube("mail", "utube").put("a", utube="b")
-        taken = queue["mail"].take(0)
-    with Queue(spark, f"{location}-whole") as queue:
-        queue.create_tube("mail", "utube")
-
-    assert put is not None
-    assert taken is not None
-    assert (taken.task_id, taken.data) == (put.task_id, "a")
-    for table in tables:
-        names = [f"delta.`{place}/{table}`" for place in (location, f"{location}-whole")]
-        found, whole = (spark.sql(f"DESCRIBE DETAIL {name}").collect()[0] for name in names)
-        assert found["partitionColumns"] == whole["partitionColumns"]
-        assert found["properties"] == whole["properties"]
-        assert len({spark.table(name).schema.json() for name in names}) == 1
-
-
-@pytest.mark.thorough
 def test_tube_when_something_else_is_in_its_place_is_refused_and_left_alone(
     spark: SparkSession, location: str
 ) -> None:

@@ -7,7 +7,6 @@ import json
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +17,7 @@ from tests.beside import beside_spark
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat, jobs_of
 from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, spark_conf
-from tubeq_spark.storage.spark import engine, open_location
+from tubeq_spark.storage.spark import engine
 from tubeq_spark.storage.spark.own_sessions import OwnSessions
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, OF_ONE_WRITE
 from tubeq_spark.testing import ManualClock
@@ -406,9 +405,8 @@ def refusal() -> PySparkException:
 
 @pytest.mark.thorough
 def test_queue_when_the_platform_refuses_all_settings_works(
-    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, location: str
 ) -> None:
-    monkeypatch.setattr(open_location, "_warned", open_location.threading.Event())
     bare = Bare(spark.sparkContext, spark._jsparkSession)
 
     with warnings.catch_warnings():
@@ -419,23 +417,6 @@ def test_queue_when_the_platform_refuses_all_settings_works(
             tube.put_df(spark.range(2).selectExpr("CAST(id AS STRING) AS data"))
             assert json.loads(tube.df().first().data) is not None  # type: ignore[union-attr]
             assert queue.health().ok
-
-
-@pytest.mark.thorough
-def test_queue_when_no_session_can_be_derived_warns_of_the_slow_one(
-    plain: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(open_location, "_warned", open_location.threading.Event())
-
-    def refuse(_session: SparkSession) -> None:
-        raise refusal()
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Queue(plain, location).close()
-    monkeypatch.setattr(SparkSession, "newSession", refuse)
-    with pytest.warns(UserWarning, match="this Spark session makes queues slow"):
-        Queue(plain, location).close()
 
 
 class SlowSettings:
@@ -457,9 +438,11 @@ class SlowSettings:
         return self._spark.conf
 
 
-@contextmanager
-def while_another_looks(spark: SparkSession) -> Iterator[Callable[..., SparkSession]]:
-    """Gives `get` for a block in which another thread waits for the caller's settings, renewed."""
+@pytest.mark.thorough
+@pytest.mark.parametrize("compiling", [False, True])
+def test_get_when_another_thread_looks_at_the_callers_settings_does_not_wait(
+    spark: SparkSession, *, compiling: bool
+) -> None:
     slow, clock = SlowSettings(spark.newSession()), ManualClock()
     own = OwnSessions(slow, clock)  # type: ignore[arg-type]
     slow._spark.conf.set("fs.example.account.key", "renewed")
@@ -470,19 +453,11 @@ def while_another_looks(spark: SparkSession) -> Iterator[Callable[..., SparkSess
         looking = pool.submit(own.get)
         assert slow.asked.wait(WAIT)
         try:
-            yield lambda **options: pool.submit(own.get, **options).result(WAIT)
+            # The compiling one is made only now, of the settings that are being replaced.
+            pool.submit(own.get, compiling=compiling).result(WAIT)
         finally:
             slow.answers.set()
         looking.result(WAIT)
 
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("compiling", [False, True])
-def test_get_when_another_thread_looks_at_the_callers_settings_does_not_wait(
-    spark: SparkSession, *, compiling: bool
-) -> None:
-    with while_another_looks(spark) as get:
-        # The compiling one is made only now, of the settings that are being replaced.
-        found = get(compiling=compiling)
-
+    found = own.get(compiling=compiling)
     assert found.conf.get("fs.example.account.key") == "renewed"

@@ -23,7 +23,7 @@ from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.rows import KEPT_KEY
-from tubeq_spark.storage.statement import Append, Statement
+from tubeq_spark.storage.statement import Statement
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
 from tubeq_spark.storage.tables.tube_table import (
     GATES,
@@ -156,9 +156,10 @@ def _once(kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_held(statement: Statement) -> bool:
-    """Whether its source is none of Spark's DataFrames."""
-    rows = getattr(statement.using, "rows", None)
-    return rows is None or isinstance(rows, pa.Table)
+    """Whether it is no append, and its source is none of Spark's DataFrames."""
+    return statement.new is None or (
+        isinstance(statement.new, pa.Table) and not statement.is_append
+    )
 
 
 def table_of_tube() -> TubeTable:
@@ -188,7 +189,7 @@ def about(part: T, table: str) -> T:
 def fill(place: Place) -> None:
     """Write the rows to the tables of a place."""
     for name in SCHEMAS:
-        place.engine.execute(Append(getattr(place, name), every_row(name)), NOTE)
+        place.engine.execute(Statement(getattr(place, name), new=every_row(name)), NOTE)
 
 
 @functools.cache

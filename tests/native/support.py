@@ -22,7 +22,7 @@ from tubeq_spark.storage.note import Note, new_operation_id
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
@@ -145,7 +145,7 @@ class Place:
             self.engine.tables.create(new)
         return self
 
-    def run(self, statement: Statement | Append) -> Affected:
+    def run(self, statement: Statement) -> Affected:
         self.newest = new_operation_id()
         note = replace(NOTE, tasks=statement.tasks, operation_id=self.newest)
         return self.engine.execute(statement, note)

@@ -10,25 +10,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from tests.datafusion import EXCHANGE
 from tests.datafusion.running import RunningQuery
-from tests.datafusion.statement_query import StatementQuery
+from tests.datafusion.statement_query import CLAUSE, FROM, ROW, StatementQuery
 from tests.datafusion.text import DataFusionRenderer
 from tests.native import grid
 from tests.native.support import new_rows
 from tests.unit.golden.sample_values import NOW
 from tubeq_spark.model.changes import Every, Move, Renew
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.storage.arrow.columns import source_table
-from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
-from tubeq_spark.storage.arrow.statement import ROW, Matching, inserted_alone, once
+from tubeq_spark.storage.arrow.columns import table_of
+from tubeq_spark.storage.arrow.statement import Matching, RefusedError
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
     TRUE,
+    Compared,
     Expression,
     Literal,
     Type,
@@ -39,16 +38,17 @@ from tubeq_spark.storage.expression import (
     null,
     row,
 )
-from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, SettleRow, Statement
+from tubeq_spark.storage.rows import whole_segments
+from tubeq_spark.storage.statement import Affected, Clause, Statement
+from tubeq_spark.storage.tables.tube_table import PUT_GATE
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.expression import Row
 
-REFUSED, AMBIGUOUS = "refused", "ambiguous"
+REFUSED = "refused"
 PARTITIONS: Mapping[str, Sequence[str]] = {
     "tube": ["segment"],
     "registered": [],
@@ -59,12 +59,14 @@ TUBE = grid.TUBE
 
 def given(statement: Statement) -> Statement:
     """A statement with rows to put, in place of the case's table without rows."""
-    if not isinstance(statement.using, Given) or "to" in statement.using.columns:
+    if statement.new is None:
         return statement
     ids, moments = [500, 501, 502], [None, NOW, NOW + 1]
     utubes = ["O'Neil", None, "plain"]
     rows = new_rows(10, ids, utube=utubes, next_event=moments)
-    return replace(statement, using=replace(statement.using, rows=rows))
+    if statement.named is None:
+        rows = rows.append_column("tube", pa.array([TUBE] * 3, pa.int64()))
+    return replace(statement, new=rows)
 
 
 #: Arrow decides all of them: `NotByArrowError` fails their tests.
@@ -76,11 +78,13 @@ class Changed:
     """What a statement has changed: how much, which partitions, and what is in these now."""
 
     affected: Affected
-    partitions: Collection[Partition]
+    partitions: set[tuple[int, ...]]
     rows: Counter[str]
 
 
-def by_library(statement: Statement, rows: pa.Table, *, is_new: bool = False) -> pa.Table:
+def by_library(
+    statement: Statement, rows: pa.Table, *, is_new: bool = False
+) -> list[dict[str, Any]]:
     """What DataFusion finds for a statement; `is_new`: as for partitions that are empty."""
     renderer = DataFusionRenderer(lambda _: "tubeq_table")
     query = StatementQuery(statement, rows.schema, by_of(statement))
@@ -88,16 +92,26 @@ def by_library(statement: Statement, rows: pa.Table, *, is_new: bool = False) ->
     held = {
         name: source for name, source in renderer.sources.items() if isinstance(source, pa.Table)
     }
-    found = RunningQuery(EXCHANGE).rows(text, {"table": rows, **held})
-    if ROW not in found.column_names:
-        return found.append_column(ROW, pa.nulls(found.num_rows, pa.int64()))
-    is_inserted = pc.is_null(found.column(ROW))
-    of_table = once(found.filter(pc.invert(is_inserted)))
-    return pa.concat_tables([of_table, found.filter(is_inserted)])
+    found = grid.plain_values(RunningQuery(EXCHANGE).rows(text, {"table": rows, **held}))
+    found.sort(key=lambda row: row[CLAUSE])
+    # A row of the table that several source rows match is there once, as it is changed.
+    of_table = {row[ROW]: row for row in found if row.get(ROW) is not None}
+    return [*of_table.values(), *(row for row in found if row.get(ROW) is None)]
 
 
-def by_arrow(statement: Statement, rows: pa.Table) -> pa.Table:
-    return Matching(statement, by_of(statement)).changed(named_by(statement, rows))
+def by_arrow(matching: Matching, rows: pa.Table, *, are_last: bool = True) -> Changed | str:
+    """What Arrow makes of the next rows of a statement."""
+    try:
+        applied = matching.applied(rows, are_last=are_last)
+    except RefusedError:
+        return REFUSED
+    if not applied.affected.total:
+        return Changed(applied.affected, set(), Counter())
+    partitions = applied.partitions()
+    after = applied.rows(partitions)
+    assert after.schema == rows.schema
+    assert applied.inserted.schema == rows.schema
+    return Changed(applied.affected, partitions, Counter(map(str, grid.plain_values(after))))
 
 
 def by_of(statement: Statement) -> Sequence[str]:
@@ -114,54 +128,64 @@ def named_by(statement: Statement, rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array(chosen, pa.bool_()))
 
 
-def outcome(statement: Statement, found: pa.Table, schema: pa.Schema) -> Changed | str:
-    made = StatementOutcome(statement, found, schema, by_of(statement))
-    try:
-        affected = made.affected()
-        if not affected.total:
-            return Changed(affected, [], Counter())
-        decision = made.decision(affected)
-    except RefusedError:
-        return REFUSED
-    except DuplicateError:
-        return AMBIGUOUS
-    assert decision.rows is not None
-    assert decision.changed is not None
-    assert decision.rows.schema == schema
-    return Changed(affected, decision.changed, Counter(map(str, grid.plain_values(decision.rows))))
+def outcome(
+    statement: Statement, found: Sequence[dict[str, Any]], schema: pa.Schema
+) -> Changed | str:
+    """What the rows that DataFusion has found say."""
+    changes, by = len(statement.changes), by_of(statement)
+    clauses = [*statement.changes, *statement.inserts]
+    counts, partitions = Counter[str](), set[tuple[int, ...]]()
+    chosen = [(each, clauses[each[CLAUSE] - 1]) for each in found if each[CLAUSE] > 0]
+    for each, clause in chosen:
+        if any(value is FAIL for value in (clause.sets or {}).values()):
+            return REFUSED
+        inserts = each[CLAUSE] > changes
+        # A row that stays for the change feed counts as removed.
+        removes = clause.sets is None or (not inserts and "tube" in clause.sets)
+        counts["deleted" if removes else "inserted" if inserts else "updated"] += 1
+        if not inserts:
+            partitions.add(tuple(each[FROM.format(name)] for name in by))
+        if clause.sets is not None:
+            partitions.add(tuple(each[name] for name in by))
+    after = [each for each, clause in chosen if clause.sets is not None]
+    after += [
+        each for each in found
+        if each[CLAUSE] == 0 and tuple(each[name] for name in by) in partitions
+    ]  # fmt: skip
+    stored = ({name: each[name] for name in schema.names} for each in after)
+    rows = Counter(map(str, stored)) if chosen else Counter[str]()
+    return Changed(Affected(**counts), partitions, rows)
 
 
 def agreed(statement: Statement, rows: pa.Table) -> Changed | str:
     """What both make of some rows."""
-    ours = outcome(statement, by_arrow(statement, rows), rows.schema)
+    named = named_by(statement, rows)
+    ours = by_arrow(Matching(statement, by_of(statement)), named)
     theirs = outcome(statement, by_library(statement, rows), rows.schema)
     assert ours == theirs
-    named = named_by(statement, rows)
     assert (
-        after(statement, named, most=1)
-        == after(statement, named, most=2)
-        == after(statement, named)
+        in_parts(statement, named, 1) == in_parts(statement, named, 2) == in_parts(statement, named)
     )
     return ours
 
 
-def after(
+def in_parts(
     statement: Statement, rows: pa.Table, most: int = 1_000
 ) -> tuple[Affected, Counter[str]] | str:
     """The numbers of changed rows, and all rows after a statement that reads at most so many at a time."""
-    matching, affected, there = Matching(statement, by_of(statement)), Affected(), Counter[str]()
-    refusals = set()
+    matching, affected, after = Matching(statement, by_of(statement)), Affected(), Counter[str]()
     for first in range(0, max(rows.num_rows, 1), most):
         part, are_last = rows.slice(first, most), first + most >= rows.num_rows
-        made = outcome(statement, matching.changed(part, are_last=are_last), rows.schema)
+        made = by_arrow(matching, part, are_last=are_last)
         if isinstance(made, str):
-            refusals.add(made)
-            continue
+            return made
         affected += made.affected
-        for one in grid.plain_values(part):
-            there[str(one)] += tuple(one[name] for name in by_of(statement)) not in made.partitions
-        there += made.rows
-    return max(refusals, default=None) or (affected, +there)
+        stays = [
+            row for row in grid.plain_values(part)
+            if tuple(row[name] for name in by_of(statement)) not in made.partitions
+        ]  # fmt: skip
+        after += made.rows + Counter(map(str, stays))
+    return affected, after
 
 
 # -- the statements of the cases ---------------------------------------------------------------------
@@ -176,23 +200,18 @@ def rows_for(statement: Statement) -> dict[str, pa.Table]:
         every = pa.concat_tables([every, tombstone])
     decided_on = list(as_decided(statement, grid.rows_of(name)))
     rows = {"every kind": every, "as decided": grid.table_of_dicts(decided_on, schema)}
-    if statement.partitions and any(clause.inserts for clause in statement.clauses):
+    if statement.partitions and statement.inserts:
         rows["none"] = grid.table_of_dicts([], schema)
     return rows
 
 
 def is_drop(statement: Statement) -> bool:
-    return isinstance(statement.using, Rows) and "is_tombstone" in statement.using.columns
+    return statement.named is not None and "is_tombstone" in statement.named.column_names
 
 
 def as_decided(statement: Statement, every: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rows that a statement was decided on, as far as its source tells, and some others."""
-    using = statement.using
-    source: list[dict[str, Any]] = []
-    if isinstance(using, Rows):
-        source = [dict(zip(using.columns, values, strict=True)) for values in using.values]
-    elif isinstance(using, Given) and "to" in using.columns:
-        source = source_table(using).to_pylist()
+    source = [] if statement.named is None else statement.named.to_pylist()
     match grid.table_of(statement):
         case "tube":
             yield from tasks_decided(statement, source, every)
@@ -214,13 +233,13 @@ def tasks_decided(
     plain = {
         "tube": TUBE, "state": "r", "pri": 0, "utube": "plain", "attempts": 0, "created": NOW,
     }  # fmt: skip
-    if isinstance(statement.using, Given) and "to" not in statement.using.columns:
+    if statement.new is not None:
         # Nobody has used the segments of a put.
-        for beside in statement.using.beside:
-            owner, task_id = beside["owner"].value, beside["task_id"].value
-            if task_id:
-                yield {"segment": 0, "tube": -TUBE, "owner": owner, "task_id": task_id - 1}
-        yield {"segment": 0, "tube": -TUBE, "owner": "old", "task_id": 1, "created": 0}
+        ours = {"segment": PUT_GATE, "tube": -TUBE}
+        for each in source:
+            if each["task_id"]:
+                yield ours | {"owner": each["owner"], "task_id": each["task_id"] - 1}
+        yield ours | {"owner": "old", "task_id": 1, "created": 0}
         return
     others = [each for each in every if each["tube"] == TUBE and each["segment"] in {10, 11}]
     yield from (each for each in others if each["state"] != "t" or not is_drop(statement))
@@ -230,11 +249,11 @@ def tasks_decided(
             yield plain | own | {"owner": each["text"] and "1 5"}
         elif "segment" in each and "task_id" in each:
             place = {"segment": each["segment"], "utube": each.get("utube", "plain")}
-            if each["task_id"] >= 0:
-                yield plain | place | {"task_id": each["task_id"], "pri": -9, "rank": -9}
-            elif each["task_id"] == -1:
-                yield plain | place | {"task_id": number}
-                yield plain | place | {"task_id": -number, "state": "t"}
+            yield plain | place | {"task_id": each["task_id"], "pri": -9, "rank": -9}
+        elif "segment" in each:
+            place = {"segment": each["segment"], "utube": "plain"}
+            yield plain | place | {"task_id": number}
+            yield plain | place | {"task_id": -number, "state": "t"}
 
 
 @functools.cache
@@ -242,7 +261,7 @@ def decided(title: str) -> Mapping[str, tuple[pa.Table, Changed | str]]:
     """What Arrow makes of the rows for a statement."""
     statement = STATEMENTS[title]
     return {
-        said: (rows, outcome(statement, by_arrow(statement, rows), rows.schema))
+        said: (rows, by_arrow(Matching(statement, by_of(statement)), named_by(statement, rows)))
         for said, rows in rows_for(statement).items()
     }
 
@@ -253,23 +272,6 @@ def test_statement_when_arrow_decides_it_changes_the_same_rows(title: str) -> No
     for rows, found in decided(title).values():
         theirs = by_library(statement, rows, is_new=not rows.num_rows)
         assert found == outcome(statement, theirs, rows.schema)
-
-
-def test_statement_when_nothing_is_in_its_partitions_inserts_the_same_rows_at_once() -> None:
-    at_once = 0
-    for title, statement in STATEMENTS.items():
-        rows, found = decided(title).get("none", (None, None))
-        new = None if rows is None else inserted_alone(statement, rows.schema)
-        if rows is None or new is None:
-            continue
-        at_once += 1
-        assert isinstance(found, Changed)
-        assert new.schema == rows.schema
-        assert (new.num_rows, 0, 0) == (
-            found.affected.inserted, found.affected.updated, found.affected.deleted,
-        ), title  # fmt: skip
-        assert Counter(map(str, grid.plain_values(new))) == found.rows, title
-    assert at_once > 5
 
 
 def test_statements_of_the_cases_when_decided_have_every_outcome() -> None:
@@ -296,19 +298,20 @@ def test_statements_of_the_cases_when_decided_have_every_outcome() -> None:
 
 # -- NULLs, and sources of any size ----------------------------------------------------------------------
 
-T, S, R = row("t"), row("s"), row()
+T, S = row("t"), row("s")
 RESULTS = pa.schema({"segment": pa.int64(), "task_id": pa.int64(), "utube": pa.string()})
 
 
 def merge(
-    where: Expression,
-    clauses: Sequence[Clause],
+    on: Sequence[Compared],
+    changes: Sequence[Clause],
     values: Sequence[Sequence[Any]],
-    columns: Mapping[str, Type] | None = None,
+    inserts: Sequence[Clause] = (),
+    where: Expression | None = None,
 ) -> Statement:
     """A statement over tasks, of a source of ids and sub-queues."""
-    using = Rows(columns or {"task_id": Type.BIGINT, "utube": Type.STRING}, values)
-    return Statement("tube", where, clauses, T.segment, using)
+    named = table_of(values, {"task_id": pa.int64(), "utube": pa.string()})
+    return Statement("tube", changes, inserts, where, on, named)
 
 
 def tasks(*rows: tuple[int | None, str | None]) -> pa.Table:
@@ -327,34 +330,33 @@ def found_by(statement: Statement, rows: pa.Table) -> list[int | None]:
 
 
 MOVE = [Clause({"segment": literal(6)})]
+BY_ID = [T.task_id.same_as(S.task_id)]
 SOME = tasks((1, "a"), (2, None), (3, "b"), (None, "a"))
 
 
+BY_NAME = [T.utube.same_as(S.utube)]
+
+
 @pytest.mark.parametrize(
-    ("where", "expected"),
+    ("on", "where", "expected"),
     {
-        "equal": (T.utube == S.utube, [1, None]),
-        "the same": (T.utube.same_as(S.utube), [1, 2, None]),
-        "equal, the other way round": (S.utube == T.utube, [1, None]),
-        "the same, the other way round": (S.utube.same_as(T.utube), [1, 2, None]),
-        "equal, and NULL": ((T.utube == S.utube) & null(Type.BOOLEAN), []),
-        "both keys": (T.utube.same_as(S.utube) & (T.task_id == S.task_id), [1]),
-        "one key or the other": (
-            T.utube.same_as(S.utube) | ((T.task_id == 3) & S.task_id.is_null()), [1, 2, 3, None],
-        ),
-        "not equal": ((T.utube != S.utube) & (T.task_id <= 3), [3]),
-        "a condition on the source": (T.utube.same_as(S.utube) & S.task_id.is_null(), [2]),
+        "the same": (BY_NAME, None, [1, 2, None]),
+        "both keys": ([*BY_NAME, T.task_id == S.task_id], T.task_id.is_not_null(), [1]),
+        "also a condition": (BY_NAME, T.task_id <= 1, [1]),
         "a key of two columns of the table": (
-            case((T.task_id == 2, "a"), other=T.utube) == S.utube, [1, 2, None],
+            [case((T.task_id == 2, "a"), other=T.utube).same_as(S.utube)], None, [1, 2, None],
         ),
-        "a condition about nothing": (TRUE & (T.utube == S.utube), [1, None]),
-        "a condition that never holds": (FALSE & (T.utube == S.utube), []),
+        "a condition that always holds": (BY_NAME, TRUE, [1, 2, None]),
+        "a condition that never holds": (BY_NAME, FALSE, []),
+        "a condition that is NULL": (BY_NAME, null(Type.BOOLEAN), []),
+        "no key": ([], T.utube == "a", [1, None]),
     }.values(),
 )  # fmt: skip
 def test_rows_when_keys_are_null_match_as_in_sql(
-    where: Expression, expected: list[int | None]
+    on: Sequence[Compared], where: Expression | None, expected: list[int | None]
 ) -> None:
-    assert found_by(merge(where, MOVE, [(1, "a"), (None, None)]), SOME) == expected
+    source = [(1, "a"), (None, None)] if on else [(1, "a")]
+    assert found_by(merge(on, MOVE, source, where=where), SOME) == expected
 
 
 @pytest.mark.parametrize(
@@ -371,51 +373,29 @@ def test_rows_when_keys_are_null_match_as_in_sql(
 def test_clause_when_its_condition_is_null_does_not_apply(
     when: Expression, expected: list[int | None]
 ) -> None:
-    statement = merge(TRUE, [replace(MOVE[0], when=when)], [(1, None)])
+    statement = merge([], [replace(MOVE[0], when=when)], [(1, None)])
     assert found_by(statement, SOME) == expected
 
 
 def test_insert_when_its_condition_is_null_inserts_nothing() -> None:
     new = {"segment": literal(6), "task_id": S.task_id, "utube": S.utube}
-    clauses = [Clause(new, S.utube != "b", inserts=True)]
-    statement = merge(T.task_id == S.task_id, clauses, [(1, "a"), (7, None), (8, "b"), (9, "c")])
-    found = agreed(statement, SOME)
+    values = [(1, "a"), (7, None), (8, "b"), (9, "c")]
+    found = agreed(merge(BY_ID, [], values, [Clause(new, S.utube != "b")]), SOME)
     assert isinstance(found, Changed)
     assert found.affected == Affected(inserted=1)
 
 
 def test_statement_without_a_source_when_its_condition_is_null_changes_nothing_there() -> None:
-    clause = Clause({"segment": literal(6)})
-    statement = Statement("tube", R.utube != "a", [clause], R.segment)
+    statement = Statement("tube", MOVE, where=T.utube != "a")
     assert found_by(statement, SOME) == [3]
-    removed = agreed(replace(statement, clauses=[Clause(None)]), SOME)
+    removed = agreed(replace(statement, changes=[Clause(None)]), SOME)
     assert isinstance(removed, Changed)
     assert removed.affected == Affected(deleted=1)
 
 
-@pytest.mark.parametrize("values", [[(1, "a"), (1, "b")], [(1, "a"), (1, "a")]])
-def test_row_when_several_of_the_source_are_about_it_is_ambiguous(
-    values: Sequence[tuple[int, str]],
-) -> None:
-    by_id = T.task_id == S.task_id
-    assert agreed(merge(by_id, MOVE, values), SOME) == AMBIGUOUS
-    assert agreed(merge(by_id, [Clause(None)], values), SOME) == AMBIGUOUS
-
-
-def test_row_when_one_of_several_of_the_source_changes_it_is_changed_once() -> None:
-    clauses = [replace(MOVE[0], when=S.utube == "b")]
-    statement = merge(T.task_id == S.task_id, clauses, [(1, "a"), (1, "b"), (1, None)])
-    found = agreed(statement, SOME)
-    assert isinstance(found, Changed)
-    assert found.affected == Affected(updated=1)
-    assert found.rows.total() == SOME.num_rows
-
-
 def test_rows_when_several_of_the_source_match_and_none_changes_them_stay() -> None:
-    inserted = {"segment": literal(5), "task_id": S.task_id}
-    clauses = [Clause(inserted, inserts=True)]
-    statement = merge(T.utube.same_as(S.utube), clauses, [(1, "a"), (2, "a"), (7, "x")])
-    found = agreed(statement, SOME)
+    inserted = Clause({"segment": literal(5), "task_id": S.task_id})
+    found = agreed(merge(BY_NAME, [], [(1, "a"), (2, "a"), (7, "x")], [inserted]), SOME)
     assert isinstance(found, Changed)
     assert found.affected == Affected(inserted=1)
     assert found.rows.total() == SOME.num_rows + 1
@@ -423,11 +403,10 @@ def test_rows_when_several_of_the_source_match_and_none_changes_them_stay() -> N
 
 def test_row_when_one_clause_fails_for_it_refuses_the_statement() -> None:
     clauses = [Clause({"segment": FAIL}, T.utube == "b"), *MOVE]
-    by_id = T.task_id == S.task_id
-    assert agreed(merge(by_id, clauses, [(1, None), (3, None)]), SOME) == REFUSED
-    assert found_by(merge(by_id, clauses, [(1, None), (2, None)]), SOME) == [1, 2]
-    fails = [*MOVE, Clause({"segment": FAIL}, inserts=True)]
-    assert agreed(merge(by_id, fails, [(1, None), (9, None)]), SOME) == REFUSED
+    assert agreed(merge(BY_ID, clauses, [(1, None), (3, None)]), SOME) == REFUSED
+    assert found_by(merge(BY_ID, clauses, [(1, None), (2, None)]), SOME) == [1, 2]
+    fails = [Clause({"segment": FAIL})]
+    assert agreed(merge(BY_ID, MOVE, [(1, None), (9, None)], fails), SOME) == REFUSED
 
 
 @pytest.mark.parametrize("count", [1, 300])
@@ -435,7 +414,8 @@ def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none
     count: int,
 ) -> None:
     statements = TubeWriter(grid.table_of_tube())
-    chosen = [SettleRow(-5, number) for number in range(count)]
+    named = {"segment": pa.int64(), "task_id": pa.int64()}
+    chosen = table_of([(-5, number) for number in range(count)], named)
     statement = statements.settle(chosen, [(Every(), Move(-41))])
     there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(count + 2)]
     schema = grid.SCHEMAS["tube"]
@@ -462,14 +442,14 @@ def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
 def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None:
     statements = TubeWriter(grid.table_of_tube())
     renewal = Renew(-50, NewLease("session/1", NOW))
-    statement = statements.settle_segments([10], (Every(), renewal))
+    statement = statements.settle(whole_segments([10]), [(Every(), renewal)])
     there = [
         {"segment": 10, "tube": TUBE, "task_id": 1, "state": "r", "ttr": 2**63 - 1},
         {"segment": 10, "tube": TUBE, "task_id": 2, "state": "r", "ttr": 7},
     ]
     rows = grid.table_of_dicts(there, grid.SCHEMAS["tube"])
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
-        by_arrow(statement, rows)
+        by_arrow(Matching(statement, by_of(statement)), named_by(statement, rows))
 
 
 # -- statements by chance ----------------------------------------------------------------------------------
@@ -501,26 +481,23 @@ def a_condition(chance: random.Random, rows: Sequence[Row], depth: int = 2) -> E
 
 
 def a_statement(chance: random.Random) -> Statement:
-    """A MERGE of some clauses, most of which tell rows apart by their ids."""
+    """A MERGE of some clauses, whose source rows have different keys."""
     values = {"segment": literal(chance.choice((5, 6))), "task_id": T.task_id, "utube": S.utube}
-    clauses: list[Clause] = []
+    changes: list[Clause] = []
     for _ in range(chance.randrange(3)):
         sets = chance.choice((values, {"utube": S.utube}, None, {"segment": FAIL}))
         when = chance.choice((None, a_condition(chance, (T, S))))
-        clauses.append(Clause(sets, when))
+        changes.append(Clause(sets, when))
     new = {"segment": literal(7), "task_id": S.task_id}
-    clauses += [
-        Clause(new, chance.choice((None, a_condition(chance, (S,)))), inserts=True)
-        for _ in range(chance.randrange(3) if clauses else 1)
+    inserts = [
+        Clause(new, chance.choice((None, a_condition(chance, (S,)))))
+        for _ in range(chance.randrange(3) if changes else 1)
     ]
-    where = a_condition(chance, (T, S))
-    if chance.random() < 0.7:
-        where &= T.task_id.same_as(S.task_id)
-    source = [
-        (chance.choice(CHANCE_IDS), chance.choice(CHANCE_NAMES))
-        for _ in range(chance.randrange(1, 4))
-    ]
-    return merge(where, clauses, source)
+    on = chance.choice((BY_ID, BY_NAME, [*BY_ID, *BY_NAME], []))
+    where = chance.choice((None, a_condition(chance, (T,))))
+    ids, names = (chance.sample(some, 3) for some in (CHANCE_IDS, CHANCE_NAMES))
+    source = [*zip(ids, names, strict=True)][: chance.randrange(1, 4) if on else 1]
+    return merge(on, changes, source, inserts, where)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -25,7 +25,7 @@ from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.query import named
-from tubeq_spark.storage.statement import Affected, Append
+from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.tables import schema
 
 
@@ -97,7 +97,7 @@ def test_append_once_says_when_it_was_made_so_that_spark_does_not_take_it_for_ex
 ) -> None:
     before = to_us(SystemClock().now()) // 1_000
     rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
-    place.run(Append(place.tube, rows, ("app", 3), 1))
+    place.run(Statement(place.tube, new=rows, once=("app", 3), size=1))
 
     log = Path(str(path_of(place.tube)), "_delta_log", f"{place.version(place.tube):020}.json")
     actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -109,8 +109,8 @@ def test_append_once_says_when_it_was_made_so_that_spark_does_not_take_it_for_ex
 def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) -> None:
     rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
 
-    def once(version: int) -> Append:
-        return Append(place.tube, rows, ("app", version), 1)
+    def once(version: int) -> Statement:
+        return Statement(place.tube, new=rows, once=("app", version), size=1)
 
     assert place.run(once(3)) == Affected(inserted=1)
     assert rival.run(once(3)) == Affected()

@@ -35,7 +35,7 @@ from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.log.versions import checkpoint_name
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import Affected, Append
+from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.tables import schema
 
@@ -73,9 +73,9 @@ def seen(place: Place) -> Snapshot:
     return place.engine._handles.table(place.tube).newest()
 
 
-def once(place: Place, app: str, version: int) -> Append:
+def once(place: Place, app: str, version: int) -> Statement:
     rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
-    return Append(place.tube, rows, (app, version), 1)
+    return Statement(place.tube, new=rows, once=(app, version), size=1)
 
 
 # -- what others read ------------------------------------------------------------------------------
@@ -633,16 +633,12 @@ def test_files_hold_the_rows_of_a_partition_within_what_their_statistics_say(
                 assert fits([limit, *moments]) == limit
 
 
-def test_rows_when_grouped_by_several_columns_are_those_of_each_partition_in_their_order() -> None:
+def test_rows_when_grouped_are_those_of_each_partition_in_their_order() -> None:
     rows = pa.table(
-        {
-            "a": pa.array([2, 1, 2, 1, 2], pa.int64()),
-            "b": pa.array([3, 3, 3, 4, 3], pa.int32()),
-            "n": pa.array(range(5), pa.int64()),
-        }
+        {"a": pa.array([2, 1, 2, 1, 2], pa.int64()), "n": pa.array(range(5), pa.int64())}
     )
-    found = {key: part.column("n").to_pylist() for key, part in grouped(rows, ["a", "b"])}
-    assert found == {(2, 3): [0, 2, 4], (1, 3): [1], (1, 4): [3]}
+    found = {key: part.column("n").to_pylist() for key, part in grouped(rows, ["a"])}
+    assert found == {(2,): [0, 2, 4], (1,): [1, 3]}
     assert [key for key, _ in grouped(rows, [])] == [()]
     assert dict(grouped(rows.slice(1, 1), ["a"])).keys() == {(1,)}
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.native.support import Place, new_rows
 from tubeq_spark import Queue
-from tubeq_spark.storage.arrow.decision import RefusedError
+from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files

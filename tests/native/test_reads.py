@@ -19,7 +19,7 @@ from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.model.times import US, to_us
 from tubeq_spark.storage.arrow.columns import records
-from tubeq_spark.storage.arrow.decision import RefusedError
+from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.gate import Gate

@@ -17,13 +17,14 @@ from tests.native.support import NOW, Place, new_rows
 from tubeq_spark.model.changes import Every, GiveBack
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.storage.arrow.decision import RefusedError
+from tubeq_spark.storage.arrow.columns import table_of
+from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
+from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.statement import (
     Affected,
     PutIdentity,
-    SettleRow,
     Statement,
 )
 from tubeq_spark.storage.tables.registry import TubeRecord
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READY, OTHER, HELD, KEPT, FRESH, NEXT = 5, 6, -50, -60, -70, -80
+
+
+def rows_named(*rows: tuple[int, int]) -> pa.Table:
+    """The rows of a settlement: segment and id of each."""
+    return table_of(rows, {"segment": pa.int64(), "task_id": pa.int64()})
 
 
 def stored(place: Place) -> None:
@@ -85,14 +91,15 @@ def settle(segment: int, task_id: int, dest: int) -> Callable[[Place], object]:
     """Give one task of a lease segment back; the rest stays."""
 
     def run(place: Place) -> object:
-        rows = [SettleRow(segment, task_id)]
+        rows = rows_named((segment, task_id))
         return place.run(place.statements.settle(rows, [(Every(), GiveBack(dest))]))
 
     return run
 
 
 def whole(segment: int, dest: int) -> Callable[[Place], object]:
-    return lambda p: p.run(p.statements.settle_segments([segment], (Every(), GiveBack(dest))))
+    changes = [(Every(), GiveBack(dest))]
+    return lambda p: p.run(p.statements.settle(whole_segments([segment]), changes))
 
 
 def exchange(segment: int, to: int) -> Callable[[Place], object]:
@@ -284,7 +291,7 @@ def test_take_of_some_keeps_the_rest_where_it_is(place: Place) -> None:
 def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> None:
     stored(place)
     before, version = place.stored(), place.version(place.tube)
-    rows = [SettleRow(HELD, 70), SettleRow(KEPT, 70)]
+    rows = rows_named((HELD, 70), (KEPT, 70))
     with pytest.raises(RefusedError) as refused:
         place.run(place.statements.settle(rows, [(Every(), GiveBack(FRESH))]))
     assert outcome_of(refused.value) is Outcome.STALE

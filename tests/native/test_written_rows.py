@@ -18,13 +18,13 @@ from tests.native.support import NOTE, new_rows
 from tests.native.test_durability import Syncs
 from tubeq_spark import Queue, QueueConfig, StoreError, Tube
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.arrow.columns import whole
+from tubeq_spark.storage.arrow.columns import empty
+from tubeq_spark.storage.arrow.statement import Matching
 from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.native import put_directories
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.rows import stored_rows
-from tubeq_spark.storage.statement import Affected, Append, PutIdentity, WrittenRows
+from tubeq_spark.storage.statement import Affected, PutIdentity, Statement, WrittenRows
 from tubeq_spark.storage.tables.schema import FENCE
 
 if TYPE_CHECKING:
@@ -72,12 +72,13 @@ class Written:
             ids = [n, n + segments]
             rows = new_rows(n, ids, data=[str(each) for each in ids])
             sink = pa.BufferOutputStream()
-            whole_rows = whole(stored_rows(rows, self.tube._ctx.table.id), shape.schema)
+            statement = self.tube._ctx.writer.append(rows, len(ids), None)
+            whole_rows = Matching(statement, ()).applied(empty(shape.schema)).inserted
             write_table(whole_rows.drop_columns(["segment"]), sink)
             store.put(f"{directory}/segment={n}/part-0.parquet", sink.getvalue().to_pybytes())
         return directories.read(self.name, directory, shape)
 
-    def append(self, rows: WrittenRows, key: str | None = None) -> Append:
+    def append(self, rows: WrittenRows, key: str | None = None) -> Statement:
         """The commit that adds them."""
         none = new_rows(0, [])
         identity = None if key is None else PutIdentity.of_key(key)

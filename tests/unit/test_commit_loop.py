@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from delta.connect import exceptions as conflicts
 from pyspark.errors import PySparkRuntimeError
@@ -30,13 +31,13 @@ from tubeq_spark import (
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.disk import SyncError
-from tubeq_spark.storage.expression import STALE, TRUE, Column
+from tubeq_spark.storage.expression import STALE
 from tubeq_spark.storage.locks.committer import Committer, JvmNote
 from tubeq_spark.storage.locks.lock_file import LockFile
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.note import Commit, Note
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
-from tubeq_spark.storage.statement import Affected, Append, Clause, Statement
+from tubeq_spark.storage.statement import Affected, Clause, Statement
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 OPERATION_ID = 4711
 JVM = Committer(1)
 STATEMENTS = {
-    "merge": Statement("t", TRUE, [Clause(None)], Column("segment"), tasks=2),
-    "append": Append("t", None, size=2),  # type: ignore[arg-type]
+    "merge": Statement("t", [Clause(None)], tasks=2),
+    "append": Statement("t", new=pa.table({}), size=2, tasks=2),
 }
 #: Two rows, as the statement itself or the history tells.
 TWO = Affected(updated=2)
@@ -120,7 +121,7 @@ class FakeEngine:
     def committer(self) -> Committer | None:
         return JVM
 
-    def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
+    def execute(self, statement: Statement, note: Note) -> Affected | None:
         self.notes.append(note)
         self.while_running()
         return _given(self.answers)
@@ -171,7 +172,7 @@ class Run:
 
     def __call__(
         self,
-        statement: Statement | Append | None = STATEMENTS["merge"],
+        statement: Statement | None = STATEMENTS["merge"],
         finish: Callable[[Affected], Any] = lambda affected: affected.total,
         attempt: Callable[[], object] = lambda: None,
     ) -> Any:

@@ -44,7 +44,6 @@ from tubeq_spark.storage.query import (
     Function,
     Node,
     Struct,
-    aliases_of,
     columns_of,
     count,
     named,
@@ -305,14 +304,11 @@ NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
 @pytest.mark.parametrize("kind", NODES)
 def test_columns_of_a_node_are_those_of_all_its_parts(kind: type[Expression]) -> None:
     expression, names = NODES[kind]
-    aliases = {each.of for each in (A, B, C) if each.name in names}
 
     assert type(expression) is kind
     assert columns_of(expression) == names
-    assert aliases_of(expression) == aliases
     deep = case((~(expression.is_null() | (D == 1)), nodes.Micros(expression)))
     assert columns_of(deep) == names | {"d"}
-    assert aliases_of(deep) == aliases | {"x"}
 
 
 def test_nodes_when_one_is_new_are_all_looked_through() -> None:

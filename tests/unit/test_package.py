@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +19,25 @@ def test_package_when_a_name_is_used_gives_what_its_module_has() -> None:
             home = importlib.import_module(f"tubeq_spark.{module}")
             assert getattr(tubeq_spark, name) is getattr(home, name)
 
-    listed = {name for names in tubeq_spark._MODULES.values() for name in names}
-    assert listed | {"__version__"} == set(tubeq_spark.__all__) <= set(dir(tubeq_spark))
+    assert set(tubeq_spark.__all__) <= set(dir(tubeq_spark))
+
+
+def test_package_when_a_type_checker_reads_it_exports_the_same_names_of_the_same_modules() -> None:
+    code = ast.parse(Path(tubeq_spark.__file__).read_text(encoding="utf-8"))
+    shown = {
+        (found.module, name.name)
+        for block in code.body
+        if isinstance(block, ast.If)
+        for found in block.body
+        if isinstance(found, ast.ImportFrom)
+        for name in found.names
+        if name.asname == name.name
+    }
+    assert shown == {
+        (f"tubeq_spark.{module}", name)
+        for module, names in tubeq_spark._MODULES.items()
+        for name in names
+    }
 
 
 def test_package_when_a_name_is_unknown_refuses_it() -> None:

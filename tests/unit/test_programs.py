@@ -159,10 +159,10 @@ def test_program_when_no_queue_is_named_says_how_to_name_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = argparse.Namespace(
-        location=None, remote=None, engine=None, config=None, verbose=False
+        program="mine.py", location=None, remote=None, engine=None, config=None, verbose=False
     )
 
-    assert running.run("mine.py", arguments, raising(AssertionError())) == ExitCode.BAD_USE
+    assert running.run(arguments, raising(AssertionError())) == ExitCode.BAD_USE
     assert capsys.readouterr().err.startswith("mine.py: which queue? give --location, ")
 
 
@@ -185,10 +185,6 @@ def test_program_when_its_packages_are_missing_ends_as_bad_use(
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "tubeq_spark.jobs.crawler.command", raising=False)
 
-    assert (
-        starting.start("tubeq_spark.jobs.crawler.command", "jobs", [])
-        == starting.MISSING
-        == ExitCode.BAD_USE
-    )
+    assert starting.start("tubeq_spark.jobs.crawler.command", "jobs", []) == ExitCode.BAD_USE
     said = f"rich is not installed: {how_to_install('jobs')}\n"
     assert capsys.readouterr().err == said

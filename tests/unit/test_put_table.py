@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.native import grid
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.ids import BUCKETS, Numbering, Range, hash_of, spread
 from tubeq_spark.model.options import TubeOptions
@@ -20,7 +21,10 @@ from tubeq_spark.payloads.arrow_values import is_bad, places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.shown_table import named_tasks, shown_table
 from tubeq_spark.payloads.types import FIRST_US, LAST_US
-from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
+from tubeq_spark.storage.arrow.columns import empty
+from tubeq_spark.storage.arrow.statement import Matching
+from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_values
+from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.verbs.put_rows import buckets_of, segments_of, task_ids
 
 NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
@@ -100,7 +104,10 @@ def test_stored_rows_have_moments_and_their_tube() -> None:
     columns: dict[str, Any] = {name: [None] for name in INSERTED} | {"created": [NOW_US]}
     rows = pa.table(columns, schema=insert_schema(None))
 
-    (stored,) = stored_rows(rows, 7).to_pylist()
+    fields = [*INSERTED, "tube", "attempts"]
+    schema = pa.schema([grid.SCHEMAS["tube"].field(name) for name in fields])
+    statement = Statement("t", inserts=[Clause(stored_values(7, "s"))], new=rows)
+    (stored,) = Matching(statement, ()).applied(empty(schema)).inserted.to_pylist()
 
     assert stored["created"] == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     assert stored["next_event"] is None

@@ -28,7 +28,7 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.expression import FAIL, literal, row
+from tubeq_spark.storage.expression import FAIL, row
 from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -103,10 +103,6 @@ def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
 
     assert after == [taken(row, row.task_id + 1_000, -row.task_id, LEASE) for row in GRID]
     assert rows_after([clause], [], {"segment": [], "claim": []}) == []
-
-
-def test_clause_when_it_inserts_changes_no_row() -> None:
-    assert rows_after([Clause({"segment": literal(9)}, inserts=True)], GRID) == GRID
 
 
 def test_row_when_it_is_removed_for_the_feed_of_changes_is_gone() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tubeq_spark import StoreError, spark_conf
-from tubeq_spark.storage.spark.jvm import require_java
-from tubeq_spark.storage.spark.spark_session import _tell_of_fetching, delta_package
+from tubeq_spark import spark_conf
+from tubeq_spark.storage.spark.spark_session import delta_package
 from tubeq_spark.storage.spark.spark_settings import (
     SETTINGS,
     asked,
+    delta_is_on,
     missing_settings,
 )
 
@@ -60,17 +60,10 @@ def outside_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
 
 
-def test_every_setting_has_a_value_and_a_reason() -> None:
-    for name, setting in SETTINGS.items():
-        assert name.startswith("spark.")
-        assert setting.value
-        assert setting.reason.endswith(".")
-
-
 def test_spark_conf_is_a_new_dict_of_all_settings() -> None:
     conf = spark_conf()
 
-    assert {name: setting.value for name, setting in SETTINGS.items()} == conf
+    assert conf == SETTINGS
     assert "DeltaSparkSessionExtension" in conf["spark.sql.extensions"]
     assert "DeltaCatalog" in conf["spark.sql.catalog.spark_catalog"]
     conf.clear()
@@ -110,32 +103,27 @@ def test_missing_settings_of_the_recommended_session_is_empty() -> None:
     assert missing_settings(session_with(spark_conf())) == []
 
 
-def test_missing_settings_of_a_default_session_names_what_matters() -> None:
-    assert set(missing_settings(session_with({}))) == {
-        "spark.sql.extensions",
-        "spark.sql.catalog.spark_catalog",
-        "spark.databricks.delta.snapshotPartitions",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.session.timeZone",
-        "spark.databricks.delta.commit.idempotencyCheck.enabled",
-    }
+def test_missing_settings_of_a_default_session_are_all_that_a_session_can_have() -> None:
+    shared = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.scheduler.mode"}
+    assert set(missing_settings(session_with({}))) == spark_conf().keys() - shared
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "is_missing"),
+    ("extensions", "catalog", "expected"),
     [
-        ("spark.sql.shuffle.partitions", "16", False),
-        ("spark.sql.shuffle.partitions", "17", True),
-        ("spark.databricks.delta.autoCompact.enabled", "TRUE", True),
-        ("spark.sql.session.timeZone", "Etc/UTC", False),
-        ("spark.sql.adaptive.enabled", "true", False),
-        ("spark.sql.extensions", "a.B,io.delta.sql.DeltaSparkSessionExtension", False),
+        ("a.B,io.delta.sql.DeltaSparkSessionExtension", "com.example.UnityCatalog", True),
+        ("a.B", "org.apache.spark.sql.delta.catalog.DeltaCatalog", False),
+        ("io.delta.sql.DeltaSparkSessionExtension", None, False),
+        (None, None, False),
     ],
 )
-def test_missing_settings_judges_a_value(name: str, value: str, is_missing: bool) -> None:
-    spark = session_with(spark_conf() | {name: value})
+def test_delta_is_on_with_its_extension_and_a_catalog(
+    extensions: str | None, catalog: str | None, *, expected: bool
+) -> None:
+    found = {"spark.sql.extensions": extensions, "spark.sql.catalog.spark_catalog": catalog}
+    spark = session_with({name: value for name, value in found.items() if value is not None})
 
-    assert (name in missing_settings(spark)) == is_missing
+    assert delta_is_on(spark) is expected
 
 
 def test_missing_settings_does_not_complain_of_what_it_may_not_see() -> None:
@@ -151,36 +139,10 @@ def test_asked_when_the_platform_does_not_tell_is_none() -> None:
     assert (asked(spark, told), asked(spark, untold), asked(spark, "any")) == ("7", None, None)
 
 
-def test_missing_settings_knows_that_databricks_has_delta_built_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_delta_is_on_in_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
 
-    assert "spark.sql.extensions" not in missing_settings(session_with({}))
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_start_when_delta_s_jar_is_not_there_yet_tells_where_it_comes_from(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_there: bool
-) -> None:
-    jar = tmp_path / "jars" / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
-    jar.parent.mkdir()
-    if is_there:
-        jar.touch()
-
-    _tell_of_fetching({"spark.jars.ivy": str(tmp_path)})
-    _tell_of_fetching({"spark.jars.ivy": str(tmp_path), "spark.jars.ivySettings": "mine.xml"})
-
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == (not is_there)
-    for sentence in told:
-        assert str(tmp_path) in sentence
-        assert "io.delta:delta-spark_4.2_2.13:4.4.0" in sentence
-        assert "DEFAULT_ARTIFACT_REPOSITORY" in sentence
-
-
-def test_require_java_accepts_the_java_of_this_machine() -> None:
-    require_java()
+    assert delta_is_on(session_with({}))
 
 
 def fake_java(folder: Path, script: str) -> Path:
@@ -191,54 +153,24 @@ def fake_java(folder: Path, script: str) -> Path:
     return java
 
 
-@pytest.mark.parametrize(
-    ("banner", "found"),
-    [('openjdk version "11.0.22" 2024-01-16', 11), ('java version "1.8.0_392"', 8)],
-)
-def test_require_java_refuses_an_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str, found: int
-) -> None:
-    java = fake_java(tmp_path, f"echo '{banner}' >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-    with pytest.raises(StoreError, match=f"^{NEEDS_JAVA} and {java} is Java {found}: install"):
-        require_java()
-
-
-def test_require_java_takes_one_that_tells_no_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_java(tmp_path, "echo Some VM >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-    require_java()
-
-
-def test_require_java_refuses_a_java_home_without_java(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-    with pytest.raises(StoreError, match=f"there is none in JAVA_HOME, {tmp_path}: install"):
-        require_java()
-
-
-def test_require_java_refuses_a_java_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    java = fake_java(tmp_path, "echo 'Unable to locate a Java Runtime' >&2; exit 1")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(java.parent))
-
-    with pytest.raises(StoreError, match="there is none on the PATH"):
-        require_java()
-
-
 def without_java(tmp_path: Path) -> dict[str, str]:
     """Environment in which the tools of a Makefile are found, but no Java and no make above."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("sh", "bash", "env", "make", "sed", "head", "touch", "test"):
+    names = (
+        "sh",
+        "bash",
+        "env",
+        "make",
+        "sed",
+        "head",
+        "touch",
+        "test",
+        "dirname",
+        "ps",
+        "readlink",
+    )
+    for name in names:
         (tools / name).symlink_to(shutil.which(name) or "/nowhere")
     (tools / "python3").symlink_to(sys.executable)
     dropped = ("JAVA", "MAKE", "MFLAGS")
@@ -246,23 +178,45 @@ def without_java(tmp_path: Path) -> dict[str, str]:
     return kept | {"PATH": str(tools), "PYTHONPATH": str(ROOT)}
 
 
-def test_local_session_without_java_raises_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (None, "JAVA_HOME is not set"),
+        ("", "bin/java: No such file or directory"),
+        (
+            "echo 'Error: made by a more recent version of Java' >&2; exit 1",
+            "a more recent version",
+        ),
+        ("echo 'Unable to locate a Java Runtime' >&2; exit 1", "Unable to locate a Java Runtime"),
+    ],
+    ids=["none", "not there", "too old", "fails"],
+)
+def test_local_session_without_a_suitable_java_raises_one_sentence(
+    tmp_path: Path, script: str | None, reason: str
+) -> None:
     program = (
         "from tubeq_spark import StoreError, local_session\n"
         "try: local_session()\n"
         "except StoreError as error: print(error)\n"
     )
+    environment = without_java(tmp_path)
+    if script is not None:
+        environment["JAVA_HOME"] = str(tmp_path)
+    if script:
+        fake_java(tmp_path, script)
 
     result = subprocess.run(
         [sys.executable, "-c", program],
-        env=without_java(tmp_path),
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
     )
 
     assert result.stderr == ""
-    assert result.stdout.startswith(f"{NEEDS_JAVA} and there is none on the PATH: install one")
+    assert result.stdout.startswith("Spark did not start: ")
+    assert reason in result.stdout
+    assert f"; {NEEDS_JAVA}, on the PATH or in JAVA_HOME" in result.stdout
     assert result.stdout.count("\n") == 1
 
 

@@ -145,6 +145,7 @@ def test_entries_when_all_are_made_have_each_a_header_of_its_own_and_a_text_on_e
         "size",
         "source",
         "statement",
+        "stored",
         "tasks",
     }
 

@@ -70,11 +70,16 @@ class Swept:
 def test_sweeper_when_it_makes_one_pass_starts_no_stream(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = Swept()
-    # It is given the queue alone: there is no session to start a stream on.
-    monkeypatch.setattr(command, "run_on_queue", lambda _name, _arguments, work: work(queue))
+    queue: Any = Swept()
+    sessions = []
+
+    def run(_arguments: object, work: Callable[..., int], *, on_spark: bool) -> int:
+        sessions.append(on_spark)
+        return work(None, queue)
+
+    monkeypatch.setattr(command, "run", run)
 
     assert command.main(["--location", "main.tubeq", "--once"]) == 0
 
-    assert queue.sweeps == 1
+    assert (queue.sweeps, sessions) == (1, [False])
     assert "nothing to do" in capsys.readouterr().out

@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.native.engine import NativeEngine
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.store.store_options import StorageOptions
@@ -82,6 +82,7 @@ class Engines:
         spark: The engine that makes DataFrames of its tables; `None` without a Spark session.
         opens: Opens the location, for an engine that knows where its tables are; else `None`.
         storage_options: The options by which the native engine reaches the storage.
+        put_files: Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used.
     """
 
     name: str
@@ -89,16 +90,7 @@ class Engines:
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
     storage_options: StorageOptions | None = None
-
-    def put_files(self) -> PutFiles | None:
-        """Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used."""
-        from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
-
-        if self.spark is None or not isinstance(self.rows, NativeEngine):
-            return None
-        from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
-
-        return PutFiles(self.spark, self.rows.put_directories)
+    put_files: PutFiles | None = None
 
     def close(self) -> None:
         """Release the resources of both engines."""
@@ -112,7 +104,6 @@ def engines_of(
     text: object,
     wanted: object,
     storage_options: StorageOptions | None,
-    durability: Durability = Durability.NONE,
 ) -> Engines:
     """Choose the engines for a location: those of its committer, or for a new one what the environment asks for.
 
@@ -122,7 +113,6 @@ def engines_of(
         wanted: One of `ENGINES`. A committer that the program names is not compared with the registry here.
         storage_options: The options by which the native engine reaches the storage; `None` uses those of the
             session and the environment.
-        durability: The least durability of its commits.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
@@ -139,29 +129,41 @@ def engines_of(
 
         through_spark = SparkEngine(spark)
     options = storage_options
-    if spark is not None and options is None:
-        options = _options_of(spark, location)
-    name = _chosen(spark, location, asked, options, durability)
-    log.info("commits at %s are made by the engine %s", location.text, name)
-    if name == NATIVE:
-        from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+    if spark is not None and options is None and location.scheme in STORES:
+        from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  as above
 
-        return Engines(name, NativeEngine(options), through_spark, storage_options=options)
+        options = store_options(spark, location.text)
+    why_not = None if asked == SPARK else _why_not_native(spark, location)
+    if why_not is not None and (asked == NATIVE or spark is None):
+        raise StoreError(why_not) from _missing(location)
+    name, native, has_spark = asked, None, spark is not None
+    if asked == "auto":
+        new = _checked(f"the environment variable {_VARIABLE}", os.environ.get(_VARIABLE) or "auto")
+        name, native = _committer(location, why_not, options, new, has_spark=has_spark)
+    log.info(
+        "commits at %s are made by %s", location.text, "this process" if name == NATIVE else "Spark"
+    )
+    if name == NATIVE:
+        native, put_files = native or _native_engine(options), None
+        if through_spark is not None:
+            from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  as above
+
+            put_files = PutFiles(through_spark, native.put_directories)
+        return Engines(name, native, through_spark, None, options, put_files)
+    if native is not None:
+        native.close()
     if through_spark is None:
         raise StoreError(belongs_to_spark(location.text))
-    return Engines(name, through_spark, through_spark)
+    return Engines(SPARK, through_spark, through_spark)
 
 
-def committer_without_session(
-    text: object, wanted: object, new: str, durability: Durability = Durability.NONE
-) -> str:
+def committer_without_session(text: object, wanted: object, new: str) -> str:
     """The committer of a location, for a program that starts a Spark session only if it must.
 
     Args:
         text: The location as it was given.
         wanted: One of `ENGINES`, from the command line.
         new: The committer of a new location; one of `ENGINES`.
-        durability: The least durability of commits there.
 
     Returns:
         "native", "spark", or "auto" if only a Spark session can find it out.
@@ -175,20 +177,12 @@ def committer_without_session(
     asked = _checked("engine", wanted)
     if asked != "auto":
         return asked
-    if location.scheme != "file" and (
-        _why_not_native(None, location) is not None or not _has_credentials(location, None)
-    ):
-        return SPARK if location.scheme not in STORES else "auto"
-    try:
-        found = _registered(location, None, durability)
-    except TubeqError as error:
-        if location.scheme == "file" or importlib.util.find_spec("pyspark") is None:
-            raise
-        log.info("%s is left to Spark: %s", location.text, reason_of(error))
-        return "auto"
-    if found is not None:
-        return found
-    return NATIVE if new == "auto" else new
+    why_not = _why_not_native(None, location)
+    has_spark = importlib.util.find_spec("pyspark") is not None
+    name, native = _committer(location, why_not, None, new, has_spark=has_spark)
+    if native is not None:
+        native.close()
+    return name
 
 
 def open_location(
@@ -210,78 +204,78 @@ def open_location(
 
     if engines.spark is None:  # never: engines_of has refused it
         raise AssertionError
-    opened = spark.open_location(engines.spark, text, config, create=create)
-    if not engines.spark.has_own:
-        spark.warn_of_slow_session(engines.spark.spark)
-    return opened
+    return spark.open_location(engines.spark, text, config, create=create)
 
 
-def _chosen(
-    spark: SparkSession | None,
+def _committer(
     location: Location,
-    asked: str,
+    why_not: str | None,
     options: StorageOptions | None,
-    durability: Durability,
-) -> str:
-    if asked == SPARK:
-        return SPARK
-    why_not = _why_not_native(spark, location)
-    if why_not is not None and (asked == NATIVE or spark is None):
-        raise StoreError(why_not) from _missing(location)
-    if asked == NATIVE:
-        return NATIVE
-    is_reached = why_not is None and (spark is None or _has_credentials(location, options))
+    new: str,
+    *,
+    has_spark: bool,
+) -> tuple[str, NativeEngine | None]:
+    """The committer of a location, for a program that names none.
+
+    Args:
+        location: The location.
+        why_not: Why the native engine cannot work there; `None` if it can.
+        options: The options by which the native engine reaches it.
+        new: The committer of a new location that this process can read; "auto" is native.
+        has_spark: Whether a location that this process cannot read is left to Spark.
+
+    Returns:
+        "native", "spark", or "auto" if only Spark can find it out; and the engine that has read the registry.
+
+    Raises:
+        StoreError: The registry cannot be read.
+    """
+    # Only Spark can make tables on files with features that the native engine does not read.
+    left = "auto" if location.scheme in STORES else SPARK
+    rule = committer_of_new(
+        location.scheme,
+        has_client=why_not is None,
+        has_credentials=_has_credentials(location, options),
+        has_session=has_spark,
+    )
+    if why_not is not None or rule == SPARK:
+        return left, None
+    engine = _native_engine(options)
     try:
-        found = _registered(location, options, durability) if is_reached else None
-    except DamagedFileError:
-        raise
+        found = _registered(engine, location)
     except TubeqError as error:
-        if spark is None:
+        engine.close()
+        if not has_spark or isinstance(error, DamagedFileError):
             raise
         log.info("%s is left to Spark: %s", location.text, reason_of(error))
-        if location.scheme == "file":
-            # Spark has made its tables with features that the native engine does not read.
-            return SPARK
-        found, is_reached = None, False
-    if found is not None:
-        return found
-    new = _checked(f"the environment variable {_VARIABLE}", os.environ.get(_VARIABLE) or "auto")
-    if new != "auto" and (is_reached or new == SPARK):
-        return new
-    return committer_of_new(
-        location.scheme if why_not is None or location.scheme != "file" else "other",
-        has_client=_missing(location) is None,
-        has_credentials=is_reached,
-        has_session=spark is not None,
-    )
+        return left, None
+    return found or (NATIVE if new == "auto" else new), engine
 
 
-def _registered(
-    location: Location, options: StorageOptions | None, durability: Durability
-) -> str | None:
+def _native_engine(options: StorageOptions | None) -> NativeEngine:
+    from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+
+    return NativeEngine(options)
+
+
+def _registered(engine: NativeEngine, location: Location) -> str | None:
     """The committer that a registry names; `None` if there is no queue.
 
     Raises:
         StoreError: The registry cannot be read.
     """
-    from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
-
-    opened = OpenedLocation.without_spark(location, durability)
+    opened = OpenedLocation.without_spark(location)
     if opened.locks is not None:
         if not (opened.locks.parent / TUBES).is_dir():
             return None
         # A power cut may have left it unreadable.
         recover_system_tables(opened)
-    engine = NativeEngine(options)
-    try:
-        with engine.patience():
-            registry = location.table(TUBES)
-            if not engine.tables.is_table(registry):
-                return None
-            # Opening a location of another format says so.
-            return engine.tables.properties(registry).get(WRITERS) or NATIVE
-    finally:
-        engine.close()
+    with engine.operating("read", None):
+        registry = location.table(TUBES)
+        if not engine.tables.is_table(registry):
+            return None
+        # Opening a location of another format says so.
+        return engine.tables.properties(registry).get(WRITERS) or NATIVE
 
 
 def _has_credentials(location: Location, options: StorageOptions | None) -> bool:
@@ -294,15 +288,6 @@ def _has_credentials(location: Location, options: StorageOptions | None) -> bool
         return True
     prefix = "GOOGLE_" if location.scheme == "gs" else "AZURE_"
     return any(name.upper().startswith(prefix) for name in os.environ)
-
-
-def _options_of(spark: SparkSession, location: Location) -> StorageOptions | None:
-    """The options by which the native engine reaches a location, from the settings of a session."""
-    if location.scheme not in STORES:
-        return None
-    from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  optional
-
-    return store_options(spark, location.text)
 
 
 def _require_reachable(location: Location) -> None:

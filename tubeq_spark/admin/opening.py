@@ -68,7 +68,7 @@ def make_context(
         registry=registry,
         engine=engine,
         spark=engines.spark,
-        put_files=engines.put_files(),
+        put_files=engines.put_files,
         clock=clock,
         config=config,
         loop=loop,

@@ -26,12 +26,13 @@ from tubeq_spark.cli import (
     work,
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
-from tubeq_spark.cli.program import BadUseError, report_error
+from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
 
 #: The error of typer for a bad command line, which has no public name.
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+_UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 class _Group(TyperGroup):
@@ -65,12 +66,9 @@ def _as_json(*, asked: bool) -> Iterator[None]:
     except _UsageError as error:
         if not asked:
             raise
-        raise typer.Exit(report_error(NAME, BadUseError(_said(error)), as_json=True)) from None
-
-
-def _said(error: Exception) -> str:
-    said: Any = error
-    return str(said.format_message())
+        raise typer.Exit(
+            report_error(NAME, BadUseError(error.format_message()), as_json=True)
+        ) from None
 
 
 app = typer.Typer(

@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
-from tubeq_spark.cli.program import (
-    BadUseError,
-    ExitCode,
-    note,
-    note_json,
-    open_spark,
-    quiet_loggers,
-    report_error,
-)
+from tubeq_spark.cli.program import note, note_json, open_spark, quiet_loggers, report_error
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable, printable_json
@@ -34,8 +27,8 @@ from tubeq_spark.task import Task
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.queue import Queue
+    from tubeq_spark.tube import Tube
 
 #: The name of the program, which begins its messages.
 NAME = "tubeq"
@@ -100,60 +93,33 @@ class Call:
         create: bool = False,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
+        settings = self.settings
+        committer = settings.committer()
+        # This process ends soon, and then others can use its id slot after seconds.
+        horizon = min(settings.config.number_horizon, _HORIZON)
+        how: dict[str, Any] = {
+            "engine": committer,
+            "session_uuid": session_uuid,
+            "clock": self.outside.clock,
+            "config": replace(settings.config, number_horizon=horizon),
+            "create": create,
+        }
         with ExitStack() as stack:
-            committer = self.settings.committer()
-            if committer != "native":
-                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
-                queue = stack.enter_context(
-                    self._on_spark(committer, session_uuid, tube, create=create)
-                )
+            if committer == "native":
+                self.outside.leave_out(*NOT_NEEDED)
+                with undisturbed():
+                    from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+                opened = Queue(None, settings.queue_location(), **how)
             else:
-                queue = stack.enter_context(self._without_spark(session_uuid, create=create))
-            if self.settings.ttr is not None:
-                queue.cfg(ttr=self.settings.ttr)
+                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
+                spark = self.outside.open_spark(settings.remote)
+                from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
+
+                opened = QueueOfOneCall(spark, settings.queue_location(), tube=tube, **how)
+            queue = stack.enter_context(opened)
+            if settings.ttr is not None:
+                queue.cfg(ttr=settings.ttr)
             yield queue
-
-    def _without_spark(self, session_uuid: uuid.UUID | str | None, *, create: bool) -> Queue:
-        self.outside.leave_out(*NOT_NEEDED)
-        with undisturbed():
-            from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
-
-        return Queue(
-            None,
-            self.settings.queue_location(),
-            engine="native",
-            session_uuid=session_uuid,
-            clock=self.outside.clock,
-            config=self._config(),
-            create=create,
-        )
-
-    def _on_spark(
-        self,
-        committer: str,
-        session_uuid: uuid.UUID | str | None,
-        tube: str | None,
-        *,
-        create: bool,
-    ) -> Queue:
-        spark = self.outside.open_spark(self.settings.remote)
-        from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
-
-        return QueueOfOneCall(
-            spark,
-            self.settings.queue_location(),
-            engine=committer,
-            tube=tube,
-            session_uuid=session_uuid,
-            clock=self.outside.clock,
-            config=self._config(),
-            create=create,
-        )
-
-    def _config(self) -> QueueConfig:
-        """The settings, for a process that ends soon, so that others can use its id slot after seconds."""
-        config = self.settings.config
-        return replace(config, number_horizon=min(config.number_horizon, _HORIZON))
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -218,6 +184,29 @@ class Call:
         sys.stdout.flush()
 
 
+@contextmanager
+def queue_of(
+    ctx: typer.Context,
+    session_uuid: uuid.UUID | str | None = None,
+    *,
+    tube: str | None = None,
+    create: bool = False,
+) -> Iterator[tuple[Call, Queue]]:
+    """The call of a command, and its queue, opened as `Call.queue` does."""
+    call: Call = ctx.obj
+    with call.queue(session_uuid, tube=tube, create=create) as queue:
+        yield call, queue
+
+
+@contextmanager
+def tube_of(
+    ctx: typer.Context, name: str, session_uuid: str | None = None
+) -> Iterator[tuple[Call, Tube]]:
+    """The call of a command, and a tube of its queue, opened as `Call.queue` does."""
+    with queue_of(ctx, session_uuid, tube=name) as (call, queue):
+        yield call, queue.tube(name)
+
+
 def json_text(value: Any) -> str:
     """A line of JSON for any payload: moments as ISO 8601, bytes in hexadecimal.
 
@@ -249,13 +238,11 @@ def print_line(text: str) -> None:
 
 
 def as_dict(task: Task) -> dict[str, Any]:
-    """A task for machines; times as ISO 8601, the id as text."""
+    """A task for machines, with the id as text."""
     # In jq and JavaScript numbers are doubles, which would round the id.
     found = asdict(task) | {"task_id": str(task.task_id)}
     if task.trace is None:
         del found["trace"]
-    for name in ("created", "next_event"):
-        found[name] = None if found[name] is None else found[name].isoformat()
     return found
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.program import BadUseError
+from tubeq_spark.cli.call import queue_of
+from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.model.error_text import missing, reason_of
 
 _HOST = "127.0.0.1"
@@ -28,9 +28,8 @@ def dashboard(
     Whoever can connect to the port can read, payloads too: every user of this host. Without
     --allow-changes nothing can be changed from it.
     """
-    call: Call = ctx.obj
     token = secrets.token_urlsafe(18) if allow_changes else None
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         try:
             import uvicorn  # noqa: PLC0415  the extra may be missing
 

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, as_dict, json_text
+from tubeq_spark.cli import table
+from tubeq_spark.cli.call import json_text, queue_of, tube_of
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.options import plain_options
-from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.cli.settle import Id
-from tubeq_spark.markup import printable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.model.reports import SessionInfo, TubeMetrics, UtubeCounts
-    from tubeq_spark.storage.note import Commit
-    from tubeq_spark.task import Task
+    from tubeq_spark.cli.table import Column
 
 #: The states, roughly in the order in which a task passes them.
 _STATES = (
@@ -32,12 +29,20 @@ _STATES = (
     TaskState.BURIED,
     TaskState.DONE,
 )
-_METRICS = {
-    "tube": "left", "type": "left", "ready": "right", "taken": "right", "delayed": "right",
-    "buried": "right", "oldest": "right", "ending": "right", "unswept": "right", "since": "right",
-    "commits": "right", "log": "right", "files": "right", "bytes": "right",
-    "paused": "left",
-}  # fmt: skip
+_METRICS: dict[str, Column] = {
+    **{name: name for name in ("tube", "type", "ready", "taken", "delayed", "buried")},
+    "oldest": table.age("oldest_ready_age"),
+    "ending": "leases_ending",
+    "unswept": "unswept",
+    "since": table.age("unswept_age"),
+    "commits": "commits",
+    "log": "log_commits",
+    "files": "files",
+    "bytes": "size_bytes",
+    "paused": table.paused,
+}
+#: An empty cell stands for the tasks that were put without a sub-queue.
+_UTUBE: dict[str, Column] = {"utube": lambda row: '""' if row["utube"] == "" else row["utube"]}
 
 
 def health(
@@ -51,8 +56,7 @@ def health(
     files: Annotated[int, typer.Option(min=1, help="Data files that a tube may have")] = 1_000,
 ) -> None:
     """Say what wants attention: exit code 1 if anything does."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         found = queue.health(overdue=overdue, drift=drift, files=files)
         for problem in found.problems:
             about = problem.kind if problem.tube is None else f"{problem.kind}: {problem.tube}"
@@ -84,8 +88,7 @@ def metrics(
     ] = "127.0.0.1",
 ) -> None:
     """Measure the tubes: depth, ages, leases, files and conflicts."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         if port is not None:
             from tubeq_spark.cli.exporter import serve  # noqa: PLC0415  as in call
 
@@ -96,34 +99,9 @@ def metrics(
 
             typer.echo(text(queue, ending_within=ending_within), nl=False)
             return
-        found = queue.metrics(ending_within=ending_within).tubes
-        if call.json:
-            for name, tube in found.items():
-                call.show({"tube": name, **_plain(asdict(tube))}, "")
-        else:
-            _print([*_METRICS], [_row_of_metrics(name, tube) for name, tube in found.items()])
-
-
-def _row_of_metrics(name: str, tube: TubeMetrics) -> list[Any]:
-    from tubeq_spark.cli.top import PAUSED, age  # noqa: PLC0415  as in call
-
-    return [
-        name,
-        tube.type,
-        tube.ready,
-        tube.taken,
-        tube.delayed,
-        tube.buried,
-        age(tube.oldest_ready_age),
-        tube.leases_ending,
-        tube.unswept,
-        age(tube.unswept_age),
-        tube.commits,
-        tube.log_commits,
-        tube.files,
-        tube.size_bytes,
-        PAUSED[tube.paused],
-    ]
+        tubes = queue.metrics(ending_within=ending_within).tubes
+        found = [{"tube": name, **asdict(tube)} for name, tube in tubes.items()]
+        table.show_each(call, found, _METRICS)
 
 
 def history(
@@ -132,62 +110,49 @@ def history(
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=2_000, help="Commits")] = 20,
 ) -> None:
     """Show the newest commits to a tube, the newest first: which verb, of how many tasks, whose."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with tube_of(ctx, tube) as (call, source):
         from tubeq_spark.admin.tubes import context_of  # noqa: PLC0415  as in call
-        from tubeq_spark.observe.progress import newest_commits  # noqa: PLC0415  as in call
+        from tubeq_spark.model.times import from_us  # noqa: PLC0415
+        from tubeq_spark.observe.progress import newest_commits  # noqa: PLC0415
 
-        found = newest_commits(context_of(queue.tube(tube)), limit)
-        if call.json:
-            for commit in found:
-                call.show(_commit(commit), "")
-            return
-        names = ["version", "at", "operation", "tasks", "conflicts", "session", "statement"]
-        rows = [[_commit(commit)[name] for name in names] for commit in found]
-        _print(names, [[row[0], _second(row[1]), *row[2:]] for row in rows])
-
-
-def _commit(commit: Commit) -> dict[str, Any]:
-    from tubeq_spark.model.times import from_us  # noqa: PLC0415  as in call
-
-    at = from_us(commit.at_us)
-    return {
-        "version": commit.version,
-        "at": None if at is None else at.isoformat(),
-        "operation": commit.operation,
-        "session": commit.session,
-        "tasks": commit.tasks,
-        "conflicts": commit.conflicts,
-        "statement": commit.statement,
-    }
+        found = [
+            {
+                "version": commit.version,
+                "at": from_us(commit.at_us),
+                "operation": commit.operation,
+                "session": commit.session,
+                "tasks": commit.tasks,
+                "conflicts": commit.conflicts,
+                "statement": commit.statement,
+            }
+            for commit in newest_commits(context_of(source), limit)
+        ]
+        names = ("version", "at", "operation", "tasks", "conflicts", "session", "statement")
+        columns: dict[str, Column] = {name: name for name in names}
+        table.show_each(call, found, columns | {"at": _second("at")})
 
 
 def sessions(ctx: typer.Context) -> None:
     """Show who is there: host and process of each queue object, its lease, and what it holds."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         found, now = queue.sessions(), call.outside.clock.now()
-        if call.json:
-            for info in found:
-                call.show(_plain(asdict(info)), "")
-            return
-        names = ["session", "host", "pid", "open for", "lease ends in", "holds", "of"]
-        _print(names, [_row_of_session(info, now) for info in found])
 
+        def lease(row: dict[str, Any]) -> object:
+            if row["until"] is None:
+                return "never"
+            left = (row["until"] - now).total_seconds()
+            return table.Age(left) if left > 0 else f"ended {table.Age(-left)} ago"
 
-def _row_of_session(info: SessionInfo, now: dt.datetime) -> list[Any]:
-    from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
-
-    left = None if info.until is None else (info.until - now).total_seconds()
-    return [
-        str(info.uuid),
-        info.host,
-        str(info.pid),
-        age((now - info.since).total_seconds()),
-        "never" if left is None else age(left) if left > 0 else f"ended {age(-left)} ago",
-        info.holds,
-        ", ".join(f"{tube}: {count:,}" for tube, count in info.tubes.items()),
-    ]
+        columns: dict[str, Column] = {
+            "session": lambda row: str(row["uuid"]),
+            "host": "host",
+            "pid": lambda row: str(row["pid"]),
+            "open for": lambda row: table.Age((now - row["since"]).total_seconds()),
+            "lease ends in": lease,
+            "holds": "holds",
+            "of": lambda row: ", ".join(f"{tube}: {n:,}" for tube, n in row["tubes"].items()),
+        }
+        table.show_each(call, [asdict(info) for info in found], columns)
 
 
 def _state(text: str) -> TaskState:
@@ -212,38 +177,25 @@ def tasks(
     limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Tasks at most")] = 20,
 ) -> None:
     """List tasks, in the tube's order within each state."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
-        source = queue.tube(tube)
+    with tube_of(ctx, tube) as (call, source):
         states = _STATES if state is None else (state,)
         found = list(islice((t for each in states for t in source.tasks_by_state(each)), limit))
         if call.json:
             call.show_tasks(found)
-        else:
-            names = ["task_id", "state", "pri", "utube", "attempts", "created", "next", "data"]
-            rows = [_row_of_task(task) for task in found]
-            if any(task.error is not None for task in found):
-                names.append("error")
-                rows = [[*row, _first_line(t.error)] for row, t in zip(rows, found, strict=True)]
-            _print(names, rows)
-
-
-def _first_line(error: str | None) -> str | None:
-    return None if error is None else printable(error.partition("\n")[0])
-
-
-def _row_of_task(task: Task) -> list[Any]:
-    shown = as_dict(task)
-    return [
-        shown["task_id"],
-        task.state.name.lower(),
-        task.pri,
-        task.utube,
-        task.attempts,
-        _second(shown["created"]),
-        _second(shown["next_event"]),
-        json_text(task.data),
-    ]
+            return
+        columns: dict[str, Column] = {
+            "task_id": lambda row: str(row["task_id"]),
+            "state": lambda row: row["state"].name.lower(),
+            "pri": "pri",
+            "utube": "utube",
+            "attempts": "attempts",
+            "created": _second("created"),
+            "next": _second("next_event"),
+            "data": lambda row: json_text(row["data"]),
+        }
+        if any(task.error is not None for task in found):
+            columns["error"] = lambda row: (row["error"] or "").partition("\n")[0]
+        table.show_each(call, [asdict(task) for task in found], columns)
 
 
 def utubes(
@@ -254,64 +206,28 @@ def utubes(
     taken: Annotated[bool, typer.Option("--taken", help="Show the taken-utube rows")] = False,
 ) -> None:
     """Count the tasks of each sub-queue, those with the most tasks first."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with tube_of(ctx, tube) as (call, source):
         if taken:
-            _show_taken(call, queue.tube(tube).taken_utubes().slice(0, limit).to_pylist())
+            rows = source.taken_utubes().slice(0, limit).to_pylist()
+            last: dict[str, Column] = {"last begun": _second("last_begun")}
+            table.show_each(call, rows, _UTUBE | {"number": "number", "taken": "taken"} | last)
             return
-        found, now = queue.tube(tube).utubes(limit), call.outside.clock.now()
-        if call.json:
-            for counts in found:
-                call.show(_plain(asdict(counts)), "")
-        else:
-            names = ["utube", "ready", "taken", "delayed", "buried", "oldest"]
-            _print(names, [_row_of_utube(counts, now) for counts in found])
-
-
-def _show_taken(call: Call, rows: Sequence[dict[str, Any]]) -> None:
-    """Show the taken-utube rows."""
-    if call.json:
-        for row in rows:
-            call.show(_plain(row), "")
-        return
-    shown = [
-        [
-            '""' if row["utube"] == "" else row["utube"],
-            row["number"],
-            row["taken"],
-            _second(row["last_begun"]),
-        ]
-        for row in rows
-    ]
-    _print(["utube", "number", "taken", "last begun"], shown)
-
-
-def _row_of_utube(counts: UtubeCounts, now: dt.datetime) -> list[Any]:
-    from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
-
-    return [
-        # An empty cell stands for the tasks that were put without a sub-queue.
-        '""' if counts.utube == "" else counts.utube,
-        counts.ready,
-        counts.taken,
-        counts.delayed,
-        counts.buried,
-        age((now - counts.oldest).total_seconds()),
-    ]
+        found, now = source.utubes(limit), call.outside.clock.now()
+        counts: dict[str, Column] = {n: n for n in ("ready", "taken", "delayed", "buried")}
+        counts["oldest"] = lambda row: table.Age((now - row["oldest"]).total_seconds())
+        table.show_each(call, [asdict(each) for each in found], _UTUBE | counts)
 
 
 def why(ctx: typer.Context, tube: TubeName, task_id: Id) -> None:
     """Say why a task is not being handed out."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
-        said = queue.tube(tube).why(task_id)
+    with tube_of(ctx, tube) as (call, source):
+        said = source.why(task_id)
         call.show({"tube": tube, "task_id": str(task_id), "why": said}, said)
 
 
 def show(ctx: typer.Context, tube: TubeName) -> None:
     """Show one tube: its type and options, its tasks, and the calls of its verbs."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         from tubeq_spark.queue import typed_statistics  # noqa: PLC0415  as in call
 
         shown = queue.tube(tube)
@@ -340,20 +256,11 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Values for JSON: moments as ISO 8601, and other values that JSON does not have as text."""
-    return {
-        name: value.isoformat() if hasattr(value, "isoformat") else value
-        for name, value in found.items()
-    }
+def _second(name: str) -> Column:
+    """A column with a moment to the second, in UTC."""
 
+    def shown(row: dict[str, Any]) -> str | None:
+        moment: dt.datetime | None = row[name]
+        return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
-def _second(moment: str | None) -> str | None:
-    """A moment to the second, in UTC."""
-    return None if moment is None else f"{moment[:19]}Z"
-
-
-def _print(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    from tubeq_spark.cli.top import plain_table, print_table  # noqa: PLC0415  as in call
-
-    print_table(plain_table(names, rows))
+    return shown

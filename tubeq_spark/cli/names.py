@@ -8,7 +8,6 @@ import typer
 
 from tubeq_spark.cli.imports import undisturbed
 from tubeq_spark.cli.settings_file import read_defaults
-from tubeq_spark.storage.location import local_directory
 
 
 def names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -18,12 +17,13 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
         settings = read_defaults(
             given.get("config"), location=given.get("location"), engine=given.get("engine")
         )
-        location = settings.queue_location()
-        directory = local_directory(location)
-        if directory is None or settings.needs_spark():
-            return []
         with undisturbed():
             from tubeq_spark.queue import Queue  # noqa: PLC0415  as in call
+            from tubeq_spark.storage.location import local_directory  # noqa: PLC0415
+
+        location = settings.queue_location()
+        if local_directory(location) is None or settings.needs_spark():
+            return []
         with Queue(None, location, engine="native", create=False) as queue:
             return [name for name in queue.tubes() if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001  a shell shows no error while a line is typed

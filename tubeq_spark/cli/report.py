@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.call import queue_of
 from tubeq_spark.errors import TubeNotFoundError
 
 #: The number of commits of each tube in which conflicts are counted.
@@ -24,8 +24,7 @@ def report(
     ] = 2.0,
 ) -> None:
     """Write a page about the queue into a file: no payloads, and nothing is loaded from elsewhere."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         from tubeq_spark.observe.pages import document, overview  # noqa: PLC0415  as in call
         from tubeq_spark.observe.snapshot import take_snapshot  # noqa: PLC0415
         from tubeq_spark.tube import details_of  # noqa: PLC0415

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.admin.engines import ENGINES, committer_without_session
-from tubeq_spark.config import DURABILITY, Durability, QueueConfig
+from tubeq_spark.config import DURABILITY, QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 
@@ -68,10 +67,9 @@ class Defaults:
             InvalidOptionError: No location was given, or it is not valid.
             StoreError: The location cannot be used.
         """
-        durability = Durability(self.config.durability)
-        return committer_without_session(
-            self.queue_location(), self.engine, self.new_engine, durability
-        )
+        from tubeq_spark.admin.engines import committer_without_session  # noqa: PLC0415  imports storage
+
+        return committer_without_session(self.queue_location(), self.engine, self.new_engine)
 
     def needs_spark(self) -> bool:
         """Return whether Spark commits to the queue, so that it needs a session. Raises as `committer`."""
@@ -103,22 +101,20 @@ def read_defaults(
     """
     given = {"location": location, "remote": remote, "engine": engine}
     variables = os.environ if environment is None else environment
-    named = file or (Path(variables[_NAMED_BY]) if variables.get(_NAMED_BY) else None)
     here = Path(FILE_NAME)
-    chosen = named or (here if here.is_file() else None)
-    said = {} if chosen is None else _read(chosen)
+    chosen = file or variables.get(_NAMED_BY) or (here if here.is_file() else None)
+    said = {} if chosen is None else _read(Path(chosen))
     said |= {
         name: variables[variable]
         for name, variable in _FROM_ENVIRONMENT.items()
         if variables.get(variable)
     }
     said |= {name: value for name, value in given.items() if value}
-    for name in ("engine", "new_engine"):
-        if said.get(name, "auto") not in ENGINES:
-            validation.refuse("engine", said[name], f"one of {', '.join(ENGINES)}")
-    if variables.get(DURABILITY):
-        config = said.get("config", QueueConfig())
-        said["config"] = replace(config, durability=variables[DURABILITY])
+    # `committer` checks the engine of the command line.
+    validation.one_of("engine", said.get("new_engine", "auto"), ("auto", "spark", "native"))
+    if variables.get(DURABILITY) and "config" in said:
+        # The queue object reads the variable itself, for a new location.
+        said["config"] = replace(said["config"], durability=None)
     return Defaults(**said)
 
 

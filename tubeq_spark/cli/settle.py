@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.call import tube_of
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.errors import InvalidOptionError
 
@@ -36,9 +36,8 @@ _Error = Annotated[
 
 def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -> None:
     """Remove tasks that are done, all or none."""
-    call: Call = ctx.obj
-    with call.queue(session, tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).ack_many(task_ids))
+    with tube_of(ctx, tube, session) as (call, source):
+        call.show_tasks(source.ack_many(task_ids))
 
 
 def release(
@@ -56,9 +55,8 @@ def release(
     error: _Error = None,
 ) -> None:
     """Give tasks back, all or none."""
-    call: Call = ctx.obj
-    with call.queue(session, tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).release_many(task_ids, delay=delay, error=error))
+    with tube_of(ctx, tube, session) as (call, source):
+        call.show_tasks(source.release_many(task_ids, delay=delay, error=error))
 
 
 def touch(
@@ -69,17 +67,15 @@ def touch(
     session: _Session,
 ) -> None:
     """Give a task more time; its session's lease stays as it was."""
-    call: Call = ctx.obj
-    with call.queue(session, tube=tube) as queue:
-        task = queue.tube(tube).touch(task_id, increment)
+    with tube_of(ctx, tube, session) as (call, source):
+        task = source.touch(task_id, increment)
         call.show_tasks([] if task is None else [task])
 
 
 def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids, error: _Error = None) -> None:
     """Set tasks aside until they are kicked, all or none."""
-    call: Call = ctx.obj
-    with call.queue(tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).bury_many(task_ids, error=error))
+    with tube_of(ctx, tube) as (call, source):
+        call.show_tasks(source.bury_many(task_ids, error=error))
 
 
 def kick(
@@ -101,15 +97,12 @@ def kick(
     every: Annotated[bool, typer.Option("--all", help="All, not only the first")] = False,
 ) -> None:
     """Make buried tasks ready again: the first in order, or those named by --id, all or none."""
-    call: Call = ctx.obj
     ways = {"a count": count is not None, "--all": every, "--id": bool(ids)}
     given = [name for name, is_given in (ways | {"--where": where is not None}).items() if is_given]
-    if sum(ways.values()) > 1 or (ids and where is not None):
-        with call.answering():
+    with tube_of(ctx, tube) as (call, source):
+        if sum(ways.values()) > 1 or (ids and where is not None):
             msg = f"{' and '.join(given)} exclude each other"
             raise InvalidOptionError(msg)
-    with call.queue(tube=tube) as queue:
-        source = queue.tube(tube)
         if ids:
             kicked = len(source.kick_many(ids))
         else:
@@ -120,14 +113,11 @@ def kick(
 
 def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
     """Look at tasks without taking them."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
-        source = queue.tube(tube)
+    with tube_of(ctx, tube) as (call, source):
         call.show_tasks([source.peek(task_id) for task_id in task_ids])
 
 
 def delete(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
     """Remove tasks, whatever their state, all or none."""
-    call: Call = ctx.obj
-    with call.queue(tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).delete_many(task_ids))
+    with tube_of(ctx, tube) as (call, source):
+        call.show_tasks(source.delete_many(task_ids))

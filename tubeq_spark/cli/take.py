@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tubeq_spark.cli.call import Call, as_dict, json_text
+from tubeq_spark.cli.call import Call, as_dict, json_text, queue_of
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TakenUtubes, TubeName
-from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError, TubeqError
 from tubeq_spark.model import validation
-from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,8 +73,7 @@ def take(
 
     With --exec a command does them, with --keep a later call acks them.
     """
-    call: Call = ctx.obj
-    with call.queue(tube=tube) as queue:
+    with queue_of(ctx, tube=tube) as (call, queue):
         source = queue.tube(tube)
         if command is not None:
             if keep is not None:
@@ -156,6 +154,8 @@ class _Command:
 
 def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Task) -> None:
     """Give a command its input, and renew the lease of its task until it ends."""
+    from tubeq_spark.verbs.settle import RENEW  # noqa: PLC0415  as in call
+
     # Two thirds of the ttr are left if a renewal is late.
     pause = None if task.ttr is None else task.ttr / 3
     left: bytes | None = data
@@ -167,7 +167,7 @@ def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Tas
             left = None
             # A lost task, or a failure of the storage, is reported when the command has ended.
             with suppress(TubeqError):
-                source._settle(settle.RENEW, [task.task_id], "touch")  # noqa: SLF001  (as the loop of `work` does)
+                source._settle(RENEW, [task.task_id], "touch")  # noqa: SLF001  (as the loop of `work` does)
         else:
             return
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tubeq_spark.cli import options
-from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.call import queue_of, tube_of
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName, names
-from tubeq_spark.cli.options import plain_options
-from tubeq_spark.cli.program import ExitCode
+from tubeq_spark.cli.options import CREATED, plain_options, with_options
+from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
 
+#: The columns of `tubeq stats`. `tubeq show` has the calls of all verbs.
+_COUNTS: dict[str, Column] = {
+    "tube": "tube",
+    "type": "type",
+    **{state: counted("tasks", state) for state in (*STATES, "total")},
+    **{
+        verb: counted("calls", verb)
+        for verb in ("put", "take", "ack", "release", "bury", "kick", "delete")
+    },
+    "paused": paused,
+}
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 
 
+@with_options(CREATED)
 def create(
     ctx: typer.Context,
     tube: str,
@@ -26,52 +38,16 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="One of this type may be there already")
     ] = False,
-    pri: options.Pri = None,
-    ttl: options.Ttl = None,
-    ttr: options.Ttr = None,
-    delay: options.Delay = None,
-    capacity: options.Capacity = None,
-    storage_mode: Annotated[str, typer.Option(help="default or ready_buffer")] = "default",
-    schema: Annotated[
-        str | None, typer.Option(help="DDL of a typed payload; takes a Spark session")
-    ] = None,
-    max_attempts: options.MaxAttempts = None,
     change_feed: Annotated[
         bool, typer.Option("--change-feed", help="Keep Delta's change data feed")
     ] = False,
-    backoff: options.BackoffText = None,
-    parallel: options.Parallel = None,
-    rate: options.RateText = None,
-    order: options.Order = None,
-    most_taken: options.MostTaken = None,
-    aging: options.Aging = None,
-    unique_for: Annotated[
-        float | None, typer.Option(help="Seconds that the key of a task stays in use after it")
-    ] = None,
+    **options: Any,
 ) -> None:
     """Create a tube, and a queue where there is none."""
-    call: Call = ctx.obj
-    with call.queue(create=True) as queue:
+    given = {name: value for name, value in options.items() if value is not None}
+    with queue_of(ctx, create=True) as (call, queue):
         made = queue.create_tube(
-            tube,
-            type_name,
-            if_not_exists=if_not_exists,
-            pri=pri,
-            ttl=ttl,
-            ttr=ttr,
-            delay=delay,
-            capacity=capacity,
-            storage_mode=storage_mode,
-            schema=schema,
-            max_attempts=max_attempts,
-            change_feed=change_feed,
-            backoff=backoff,
-            parallel=1 if parallel is None else parallel,
-            rate=rate,
-            order="fifo" if order is None else order,
-            most_taken=most_taken,
-            aging=aging,
-            unique_for=unique_for,
+            tube, type_name, if_not_exists=if_not_exists, change_feed=change_feed, **given
         )
         shown = {"tube": made.name, "type": made.type, "options": plain_options(made.options)}
         call.show(shown, f"tube {made.name} of type {made.type}")
@@ -79,8 +55,7 @@ def create(
 
 def tubes(ctx: typer.Context) -> None:
     """List the tubes, a name a line."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         for name in queue.tubes():
             call.show({"tube": name}, name)
 
@@ -89,23 +64,17 @@ def stats(
     ctx: typer.Context, tube: Annotated[str | None, typer.Argument(autocompletion=names)] = None
 ) -> None:
     """Count tasks by state, and calls of the verbs."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
-        from tubeq_spark.cli.top import print_table, statistics_table  # noqa: PLC0415  as in call
-        from tubeq_spark.queue import typed_statistics  # noqa: PLC0415
+    with queue_of(ctx) as (call, queue):
+        from tubeq_spark.queue import typed_statistics  # noqa: PLC0415  as in call
 
         found = typed_statistics(queue, tube)
-        if call.json:
-            for name, counts in found.items():
-                call.show({"tube": name, **counts}, "")
-        else:
-            print_table(statistics_table(found))
+        rows = [{"tube": name, **counts} for name, counts in found.items()]
+        show_each(call, rows, _COUNTS)
 
 
 def sweep(ctx: typer.Context) -> None:
     """Write down what time has changed in all tubes, and tidy up: one pass of the sweeper."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
+    with queue_of(ctx) as (call, queue):
         report = queue.sweep()
         for name, tube in report.tubes.items():
             counts = {"readied": tube.readied, "expired": tube.expired, "released": tube.released}
@@ -123,9 +92,7 @@ def drop(
     yes: _Yes = False,
 ) -> None:
     """Remove a tube with all its tasks; on a terminal it asks before."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
-        dropped = queue.tube(tube)
+    with tube_of(ctx, tube) as (call, dropped):
         call.require_yes(f"Drop {tube} with all its tasks?", "nothing was dropped", yes=yes)
         dropped.drop()
         call.show({"tube": tube, "dropped": True}, f"dropped {tube}")
@@ -133,9 +100,7 @@ def drop(
 
 def truncate(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
     """Remove all tasks of a tube; on a terminal it asks before."""
-    call: Call = ctx.obj
-    with call.queue(tube=tube) as queue:
-        emptied = queue.tube(tube)
+    with tube_of(ctx, tube) as (call, emptied):
         call.require_yes(f"Remove all tasks of {tube}?", "nothing was removed", yes=yes)
         emptied.truncate()
         call.show({"tube": tube, "truncated": True}, f"removed all tasks of {tube}")
@@ -146,8 +111,7 @@ def release_all(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
 
     Those that go on with their tasks can no longer ack them.
     """
-    call: Call = ctx.obj
-    with call.queue(tube=tube) as queue:
+    with queue_of(ctx, tube=tube) as (call, queue):
         source = queue.tube(tube)
         call.require_yes(
             f"Give back what all consumers of {tube} hold?", "nothing was released", yes=yes

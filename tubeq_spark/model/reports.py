@@ -124,8 +124,7 @@ class TubeMetrics:
         calls: Number of tasks by verb, of all queue objects, as in `Queue.statistics`.
         commits: Commits to the tube's table since it was created.
         last_commit: Time of the newest commit, by the storage's clock.
-        log_commits: Commits since the last checkpoint of the log; `None` if the catalog does not
-            show the log.
+        log_commits: Commits since the last checkpoint of the log; `None` where Spark commits.
         files: Number of data files.
         size_bytes: Their size.
         paused: Whether the tube is paused: takes find nothing.

@@ -140,8 +140,9 @@ def _settings(queue: QueueContext) -> Iterator[Problem]:
     )
 
     for name in missing_settings(queue.spark.own):
-        setting = SETTINGS[name]
-        yield Problem("settings", None, f"set {name}={setting.value}: {setting.reason}")
+        yield Problem(
+            "settings", None, f"set {name}={SETTINGS[name]}: without it the queue is slow"
+        )
 
 
 def _storage(queue: QueueContext) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ metrics for the whole queue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from tubeq_spark.model.reports import QueueMetrics, TubeMetrics
+    from tubeq_spark.model.reports import TubeMetrics
+    from tubeq_spark.queue import Queue
 
     Family = GaugeMetricFamily | CounterMetricFamily
     #: The values of a tube, with their labels besides the tube's name.
@@ -45,13 +46,6 @@ _COUNTERS = (
 )
 
 
-class Measured(Protocol):
-    """An object with metrics: a `Queue`."""
-
-    def metrics(self, *, ending_within: float = ...) -> QueueMetrics:
-        """See `Queue.metrics`."""
-
-
 class QueueCollector(Collector):
     """Measures a queue each time its registry is scraped.
 
@@ -59,7 +53,7 @@ class QueueCollector(Collector):
         >>> REGISTRY.register(QueueCollector(queue))  # doctest: +SKIP
     """
 
-    def __init__(self, queue: Measured, *, ending_within: float = 10.0) -> None:
+    def __init__(self, queue: Queue, *, ending_within: float = 10.0) -> None:
         """Remember `queue` without reading it; see `Queue.metrics` for `ending_within`."""
         self._queue = queue
         self._ending_within = ending_within
@@ -75,10 +69,16 @@ class QueueCollector(Collector):
             QueueStateError: The queue is closed.
         """
         found = self._queue.metrics(ending_within=self._ending_within)
-        yield from _filled(found)
+        for family, samples in _families():
+            for name, tube in found.tubes.items():
+                for labels, value in samples(tube):
+                    # A tube without ready tasks has no age; a catalog may not show the log.
+                    if value is not None:
+                        family.add_metric([name, *labels], value)
+            yield family
 
 
-class QueueScrape(Collector):
+class QueueScrape(QueueCollector):
     """The metrics for an endpoint, with a metric for whether the queue could be measured.
 
     If the queue cannot be read, `tubeq_up` is 0, and the scrape does not fail. So an alert can distinguish this from
@@ -86,20 +86,20 @@ class QueueScrape(Collector):
     """
 
     def __init__(
-        self, queue: Measured, tell: Callable[[str], None], *, ending_within: float = 10.0
+        self, queue: Queue, tell: Callable[[str], None], *, ending_within: float = 10.0
     ) -> None:
         """Measure `queue` as `QueueCollector` does; `tell` is called with the reason of a failure."""
-        self._collector = QueueCollector(queue, ending_within=ending_within)
+        super().__init__(queue, ending_within=ending_within)
         self._tell = tell
 
     def describe(self) -> list[Metric]:
         """Name the metrics without measuring."""
-        return [_up(), *self._collector.describe()]
+        return [_up(), *super().describe()]
 
     def collect(self) -> Iterator[Metric]:
         """Measure. Commits: none."""
         try:
-            found = list(self._collector.collect())
+            found = list(super().collect())
         except TubeqError as error:
             self._tell(reason_of(error))
             yield _up(0)
@@ -112,7 +112,7 @@ def _up(value: float | None = None) -> GaugeMetricFamily:
     return GaugeMetricFamily("tubeq_up", "Whether the queue could be measured.", value=value)
 
 
-def text(queue: Measured, *, ending_within: float = 10.0) -> str:
+def text(queue: Queue, *, ending_within: float = 10.0) -> str:
     """Return the metrics of a queue in Prometheus' text format, for your own endpoint or a file.
 
     Args:
@@ -128,16 +128,6 @@ def text(queue: Measured, *, ending_within: float = 10.0) -> str:
     registry = CollectorRegistry()
     registry.register(QueueCollector(queue, ending_within=ending_within))
     return generate_latest(registry).decode()
-
-
-def _filled(found: QueueMetrics) -> Iterator[Metric]:
-    for family, samples in _families():
-        for name, tube in found.tubes.items():
-            for labels, value in samples(tube):
-                # A tube without ready tasks has no age; a catalog may not show the log.
-                if value is not None:
-                    family.add_metric([name, *labels], value)
-        yield family
 
 
 def _families() -> Iterator[tuple[Family, Samples]]:

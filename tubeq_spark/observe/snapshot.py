@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics, UtubeCounts
+    from tubeq_spark.model.reports import SessionInfo, TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
+    from tubeq_spark.queue import Queue
     from tubeq_spark.storage.note import Commit
-
-
-class Observed(Protocol):
-    """An object of which a snapshot is taken: a `Queue`."""
-
-    @property
-    def location(self) -> str:
-        """See `Queue.location`."""
-
-    @property
-    def engine(self) -> str:
-        """See `Queue.engine`."""
-
-    def metrics(self, *, ending_within: float = ...) -> QueueMetrics:
-        """See `Queue.metrics`."""
-
-    def statistics(self, name: str | None = None) -> dict[str, Any]:
-        """See `Queue.statistics`."""
-
-    def health(self) -> Health:
-        """See `Queue.health`."""
-
-    def sessions(self) -> list[SessionInfo]:
-        """See `Queue.sessions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +98,7 @@ class Snapshot:
 
 
 def take_snapshot(
-    queue: Observed, *, before: Snapshot | None = None, health: Health | None = None
+    queue: Queue, *, before: Snapshot | None = None, health: Health | None = None
 ) -> Snapshot:
     """Read a queue. Commits: none.
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import is_mostly_left
-from tubeq_spark.storage.statement import SettleRow
+from tubeq_spark.storage.rows import places_of, whole_segments
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
 
@@ -56,8 +58,6 @@ class Taken:
         """Whether most of each ttr is left."""
         return is_mostly_left(self.until, self.ttr, now_us)
 
-    def source(self) -> list[SettleRow]:
+    def source(self) -> pa.Table:
         """The source rows of a statement that changes these tasks."""
-        if self.rows is None:
-            return [SettleRow(self.segment, None)]
-        return [SettleRow(row.segment, row.task_id) for row in self.rows]
+        return whole_segments([self.segment]) if self.rows is None else places_of(self.rows)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import loss_without_repair, no_queue
@@ -32,7 +31,6 @@ from tubeq_spark.storage.tables.schema import PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
@@ -48,7 +46,7 @@ def _local_store(path: str) -> Store:
     return LocalStore(synced_log_of(Path(path)))
 
 
-def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
+def on_local_files(text: str) -> OpenedLocation | None:
     """Find a location without an engine; `None` if it is in a catalog or not on local files.
 
     Raises:
@@ -57,7 +55,7 @@ def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
     location = Location.parse(text)
     if location.in_catalog:
         return None
-    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    opened = OpenedLocation.without_spark(location)
     return None if opened.locks is None else opened
 
 
@@ -301,9 +299,6 @@ def _removed(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
 
 def _written(synced: SyncedLog | None) -> None:
     """Sync the log, and forget what was known about it."""
-    if synced is None:
-        return
-    synced.forget()
-    synced.damage, synced.last_readable = "", None
-    if synced.durability is not Durability.NONE:
+    if synced is not None:
+        synced.damage, synced.last_readable = "", None
         disk.sync_file_system(synced.log)

@@ -24,7 +24,7 @@ from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.locks.lock_file import RunningStatements
 from tubeq_spark.storage.note import Note, new_operation_id, versions_read
 from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.uninterrupted import gives_up
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Plan(Generic[T_co]):
             must not find an earlier commit.
     """
 
-    statement: Statement | Append | None
+    statement: Statement | None
     finish: Callable[[Affected], T_co]
     at_us: int | None = None
     asked: str = ""
@@ -261,7 +261,7 @@ class CommitLoop:
             if self._config.traces and (counts := call_counts.get()) is not None:
                 counts.commits += 1
             self._settle(note, table_lock)
-        ended = None if isinstance(plan.statement, Append) else plan.statement.ended
+        ended = plan.statement.ended
         if ended is not None and not self._engine.counts_ended:
             self.tally.count_ended(ended.tube, ended.count_of(affected))
         try:
@@ -277,7 +277,7 @@ class CommitLoop:
     def _commit(
         self,
         note: Note,
-        statement: Statement | Append,
+        statement: Statement,
         has_ended: Callable[[], None],
     ) -> Affected:
         operation = note.operation
@@ -320,7 +320,7 @@ class CommitLoop:
             raise CommitUnknownError(msg, note.operation_id) from error
 
     def _find_in_history(
-        self, note: Note, statement: Statement | Append, error: Exception | None
+        self, note: Note, statement: Statement, error: Exception | None
     ) -> Affected | None:
         """The rows changed by a statement that may be committed; `None` if the history does not have it."""
         try:
@@ -332,7 +332,7 @@ class CommitLoop:
             return None
         if commit.affected is not None:
             return commit.affected
-        if isinstance(statement, Append):
+        if statement.is_append:
             # An append is committed as a whole.
             return Affected(inserted=statement.size)
         msg = (

@@ -32,19 +32,14 @@ class Ended:
 
     Attributes:
         tube: The id of the tube.
-        count: The number, if the statement changes all rows that it names or none. `None`: the number of rows that
-            it deletes or turns into gone rows.
-        all_changed: Whether all rows that it changes are of ended tasks.
+        count: The number, if the statement changes all rows that it names or none. `None`: the number of removed rows.
     """
 
     tube: int
     count: int | None = None
-    all_changed: bool = False
 
     def count_of(self, affected: Affected) -> int:
         """The number of ended tasks, from the rows that the statement has changed."""
         if not affected.total:
             return 0
-        if self.count is not None:
-            return self.count
-        return affected.deleted + (affected.updated if self.all_changed else affected.kept)
+        return affected.deleted if self.count is None else self.count

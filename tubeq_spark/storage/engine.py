@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
-    from tubeq_spark.storage.statement import Affected, Append, Statement
+    from tubeq_spark.storage.statement import Affected, Statement
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -35,7 +35,7 @@ class Extent:
         version: Its newest version, which is the number of commits since its creation.
         committed_us: The time of the newest commit, by the storage's clock.
         log_commits: The number of commits since the last checkpoint, which every reader reads; `None`
-            if the log cannot be listed.
+            where Spark commits.
     """
 
     files: int
@@ -269,7 +269,7 @@ class Engine(Protocol):
         """
         ...
 
-    def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
+    def execute(self, statement: Statement, note: Note) -> Affected | None:
         """Commit a statement; `None` if only the history has the number of changed rows."""
         ...
 

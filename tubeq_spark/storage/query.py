@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from tubeq_spark.storage import expression as nodes
-from tubeq_spark.storage.expression import Expression, all_of, any_of
+from tubeq_spark.storage.expression import Expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -270,29 +270,6 @@ def _replaced(value: Any, by: Callable[[Expression], Expression | None]) -> Any:
 def columns_of(expression: Expression) -> set[str]:
     """The names of all columns in an expression."""
     return {column.name for column in _columns(expression)}
-
-
-def aliases_of(expression: Expression) -> set[str]:
-    """The aliases of all columns in an expression."""
-    return {column.of for column in _columns(expression)}
-
-
-def conditions_of(condition: Expression) -> tuple[Expression, ...]:
-    """The conditions that a condition joins by AND; the condition itself if it joins none."""
-    return condition.parts if isinstance(condition, nodes.And) else (condition,)
-
-
-def implied(condition: Expression, *aliases: str) -> Expression | None:
-    """A condition on the columns of some aliases only that holds wherever `condition` does; `None` if there is none."""
-    match condition:
-        case nodes.And(parts):
-            found = [said for part in parts if (said := implied(part, *aliases)) is not None]
-            return all_of(*found) if found else None
-        case nodes.Or(parts):
-            found = [said for part in parts if (said := implied(part, *aliases)) is not None]
-            return any_of(*found) if len(found) == len(parts) else None
-        case _:
-            return condition if aliases_of(condition).issubset(aliases) else None
 
 
 def _columns(expression: Expression) -> Iterator[nodes.Column]:

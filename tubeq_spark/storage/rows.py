@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +13,10 @@ from tubeq_spark.model.stored_task import StoredTask, Unreadable
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.payloads.types import with_leaves
 from tubeq_spark.storage.arrow.columns import array, repeated
-from tubeq_spark.storage.expression import Column, Micros, Moment
+from tubeq_spark.storage.expression import Column, Micros, Moment, case, integer, literal, row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
@@ -101,23 +100,14 @@ INSERTED = {
 }
 
 
-@cache
-def stored_column(name: str, of: str = "") -> Expression:
-    """Convert a source column to its stored type. The source has times in microseconds."""
-    column = Column(name, of)
-    return Moment(column) if name in _MOMENTS else column
-
-
-def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
-    """Convert rows to put (columns of `INSERTED`) to stored rows, with the id of their tube."""
-    utc = pa.timestamp("us", "UTC")
-    columns = {
-        name: rows.column(name).cast(utc) if name in _MOMENTS else rows.column(name)
-        for name in rows.column_names
+def stored_values(tube: int, of: str = "") -> dict[str, Expression]:
+    """The columns of a new row of a tube, from a row to put (columns of `INSERTED`), which has times in microseconds."""
+    source = row(of)
+    values: dict[str, Expression] = {
+        name: Moment(source[name]) if name in _MOMENTS else source[name] for name in INSERTED
     }
-    columns["tube"] = repeated(tube, pa.int64(), rows.num_rows)
-    columns["attempts"] = repeated(0, pa.int32(), rows.num_rows)
-    return pa.table(columns)
+    of_tube = case((source.state == KEPT_KEY, literal(-tube)), other=literal(tube))
+    return values | {"tube": of_tube, "attempts": integer(0)}
 
 
 def with_key_rows(rows: pa.Table, segment: int, until_us: int) -> pa.Table:
@@ -165,6 +155,17 @@ def insert_table(rows: list[StoredTask], schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def places_of(rows: Sequence[StoredTask]) -> pa.Table:
+    """The source rows of a statement that names some tasks."""
+    segments, ids = [row.segment for row in rows], [row.task_id for row in rows]
+    return pa.table({"segment": array(segments, pa.int64()), "task_id": array(ids, pa.int64())})
+
+
+def whole_segments(segments: Sequence[int]) -> pa.Table:
+    """The source rows of a statement that names all rows of some segments."""
+    return pa.table({"segment": array(segments, pa.int64())})
 
 
 @dataclass(frozen=True, slots=True)

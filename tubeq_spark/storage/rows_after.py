@@ -41,7 +41,7 @@ def rows_after(
     """The rows after a statement, without removed ones. The first clause that applies to a row changes it.
 
     Args:
-        clauses: The clauses of a statement.
+        clauses: The changes of a statement.
         rows: The rows before it.
         source: The columns of the source rows, in the order of the rows, if the clauses read them.
 
@@ -52,8 +52,8 @@ def rows_after(
     left = list(range(len(rows)))
     lookup = columns_of(rows, source or {})
     for clause in clauses:
-        if clause.inserts or not left:
-            continue
+        if not left:
+            break
         applies = values_of(TRUE if clause.when is None else clause.when, lookup, len(rows))
         hits = [place for place in left if applies[place]]
         left = [place for place in left if not applies[place]]

@@ -1,19 +1,18 @@
-"""Statements and appends, which verbs build and the commit loop commits. Plain data."""
+"""Statements, which verbs build and the commit loop commits. Plain data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tubeq_spark.storage.ended import Ended
-    from tubeq_spark.storage.expression import Column, Expression, Literal, Type
+    from tubeq_spark.storage.expression import Compared, Expression
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Shape
 
@@ -45,14 +44,12 @@ class Affected:
     Attributes:
         inserted: New rows.
         updated: Changed rows.
-        deleted: Removed rows.
-        kept: The changed rows that become rows of no tube, if the engine counts them.
+        deleted: Removed rows. Where commits count ended tasks, these include rows that stay for the change feed.
     """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    kept: int = 0
 
     @property
     def total(self) -> int:
@@ -65,78 +62,45 @@ class Affected:
             self.inserted + other.inserted,
             self.updated + other.updated,
             self.deleted + other.deleted,
-            self.kept + other.kept,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """A source of rows that a verb has chosen.
-
-    Attributes:
-        columns: Their types by name; without columns there is one empty row.
-        values: At least one row.
-    """
-
-    columns: Mapping[str, Type]
-    values: Sequence[Sequence[Any]]
-
-
-#: A source with one empty row, for a statement that inserts one row, or has more than one clause.
-ONE_ROW = Rows({}, [()])
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A source of rows from a caller, such as a DataFrame.
-
-    Attributes:
-        rows: The rows.
-        columns: Their columns, in order.
-        constants: Further columns, with one value for all rows.
-        beside: Further rows, by column name; columns that are not named are NULL.
-    """
-
-    rows: Source
-    columns: Sequence[str]
-    constants: Mapping[str, Literal] = field(default_factory=dict)
-    beside: Sequence[Mapping[str, Literal]] = ()
-
-
-Using: TypeAlias = Rows | Given
-
-
-@dataclass(frozen=True, slots=True)
 class Clause:
-    """A clause: the change of rows that a statement matches, or the insert of source rows that match none.
+    """What becomes of a row.
 
     Attributes:
         sets: The columns that it sets; `None` removes the row.
         when: A further condition; `None` is all rows to which no earlier clause applies.
-        inserts: Whether it inserts source rows that match no row of the table.
     """
 
     sets: Mapping[str, Expression] | None
     when: Expression | None = None
-    inserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A change of one table in one commit: the first matching clause applies to each row.
+    """A change of one table in one commit: the first clause that applies to a row changes it.
 
-    With a source it is a MERGE; without, it removes all rows that match its condition. In its expressions a row
-    of the table is `t` and one of the source `s`; without a source the columns may have no alias.
+    Its source has rows that name rows of the table, and new rows. Without both it has one row, and each row
+    of the table that meets `where` matches it. In expressions a row of the table is `t`, and one of the source `s`.
+
+    A statement with only new rows that compares nothing is an append. It reads nothing, so it conflicts with nothing.
 
     Attributes:
         table: The SQL name of the table.
-        where: The condition for rows.
-        clauses: The changes of these rows.
-        note_placeholder: The partition column (with its alias) for the condition that contains the note.
-        using: Its source; `None` if it has none.
-        partitions: The values of partition columns that it reads and writes, also of changed rows. It touches no row
-            with another value in a named column.
-        size: The approximate number of rows that it changes.
+        changes: The changes of rows that match a row of the source.
+        inserts: The rows made of source rows that match none. An append without it stores the new rows as they are.
+        where: A condition for rows of the table that match.
+        on: Comparisons of a value of `t` with a column of `s`, by `=` or `<=>`. Rows match if all of them hold.
+        named: The source rows that name rows; `None` if there are none.
+        new: The new rows; `None` if there are none. They have NULL in the columns that only `named` has.
+        by: The column whose condition contains the note: the partition column of the table, if it has one.
+        reads: The partitions whose rows may match, by the values of `by`; empty if all may.
+        writes: Further partitions to which it writes.
+        once: Delta's application id and version, for an append. It writes nothing if this or a higher version was
+            written under the id before.
+        size: The approximate number of rows that it changes; 0 for an append if no caller needs the number.
         tasks: The number of its tasks, if that is not the number of changed rows.
         ended: The number of tasks that it ends; `None` if it ends none, or they do not count.
         written: Rows that its commit adds in any case.
@@ -146,11 +110,16 @@ class Statement:
     """
 
     table: str
-    where: Expression
-    clauses: Sequence[Clause]
-    note_placeholder: Column
-    using: Using | None = None
-    partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    changes: Sequence[Clause] = ()
+    inserts: Sequence[Clause] = ()
+    where: Expression | None = None
+    on: Sequence[Compared] = ()
+    named: pa.Table | None = None
+    new: Source | None = None
+    by: str = "segment"
+    reads: Sequence[int] = ()
+    writes: Sequence[int] = ()
+    once: tuple[str, int] | None = None
     size: int = 0
     tasks: int | None = None
     ended: Ended | None = None
@@ -159,66 +128,27 @@ class Statement:
     removes: int | None = None
 
     @property
-    def inserts(self) -> bool:
-        """Whether it may insert source rows."""
-        return any(clause.inserts for clause in self.clauses)
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """A blind append. With `once` a repetition writes nothing.
-
-    Attributes:
-        table: The SQL name of the table.
-        rows: The rows to append.
-        once: Delta's application id and version. The append writes nothing if this or a higher version was
-            written under the id before.
-        size: The approximate number of rows; 0 if no caller needs the number of written rows.
-        stored: The stored expressions by column, over the rows of a DataFrame. An Arrow table has them already.
-        written: Further rows, in files, that it adds.
-    """
-
-    table: str
-    rows: Source
-    once: tuple[str, int] | None = None
-    size: int = 0
-    stored: Mapping[str, Expression] = field(default_factory=dict)
-    written: WrittenRows | None = None
+    def partitions(self) -> Mapping[str, Sequence[int]]:
+        """The values of the partition column that it reads and writes; empty if they are not limited."""
+        return {self.by: [*dict.fromkeys([*self.reads, *self.writes])]} if self.reads else {}
 
     @property
-    def tasks(self) -> int | None:
-        """The number of its tasks."""
-        return self.size or None
+    def is_append(self) -> bool:
+        """Whether it only adds rows, and reads nothing."""
+        return self.new is not None and not self.on
+
+    @property
+    def removes_partitions(self) -> bool:
+        """Whether it removes all rows of its partitions."""
+        return bool(self.reads) and self.where is None and not self.on and self.changes is REMOVAL
+
+
+#: The clauses that remove all rows.
+REMOVAL = (Clause(None),)
 
 
 #: The text of a statement names at most so many tasks.
 MOST_NAMED = 200
-
-
-@dataclass(frozen=True, slots=True)
-class SettleRow:
-    """One source row of a `settle`: a row of a segment, or all of it.
-
-    Attributes:
-        segment: The segment of the row.
-        task_id: The id of its task; `None` is every row of the segment.
-    """
-
-    segment: int
-    task_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class SettleTable:
-    """The source rows of a `settle` of many tasks.
-
-    Attributes:
-        rows: The columns `segment` and `task_id`, as in `SettleRow`.
-        segments: Their segments.
-    """
-
-    rows: pa.Table
-    segments: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.note import new_operation_id
 from tubeq_spark.storage.spark import task_frames
-from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.statement import Statement
 from tubeq_spark.verbs import read
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def _now(ctx: TubeContext) -> int:
                 raise Stale  # another call was at the same version
             return commit.version
 
-        return Plan(Append(table, nothing, once), finish, operation_id=operation_id)
+        statement = Statement(table, new=nothing, once=once)
+        return Plan(statement, finish, operation_id=operation_id)
 
     return ctx.queue.loop.run("changes", ctx.table_lock, attempt)

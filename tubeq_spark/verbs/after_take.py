@@ -15,6 +15,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tubeq_spark.model.changes import Due, Every, Remove, Renew
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import NewLease
@@ -23,8 +25,8 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.expire import removed_by
-from tubeq_spark.verbs.settle import GIVE_BACK, Decision, placed, settlement
+from tubeq_spark.verbs.expire import without_gone
+from tubeq_spark.verbs.settle import GIVE_BACK, Decision, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -114,11 +116,11 @@ def _renewed_together(ctx: TubeContext, held: dict[int, Taken]) -> dict[int, Tak
         gone, dest = ctx.queue.session.segments(2)
         # A task whose lease and ttl have ended is gone; no renewal brings it back.
         gone_ones = Due(lease.at_us, over=True), Remove(gone, "ttl")
-        source = [row for taken in held.values() for row in taken.source()]
+        source = pa.concat_tables([taken.source() for taken in held.values()])
         statement = ctx.writer.settle(source, [gone_ones, (Every(), Renew(dest, lease))])
 
         def finish(affected: Affected) -> dict[int, Taken] | None:
-            removed = removed_by(ctx, statement, affected, gone)
+            removed = without_gone(ctx, statement, affected, gone).deleted
             ctx.events.count("ttr", removed)
             ctx.events.count("ttl", removed)
             if affected.total < total:
@@ -129,7 +131,7 @@ def _renewed_together(ctx: TubeContext, held: dict[int, Taken]) -> dict[int, Tak
                 if taken.rows is None:
                     left = taken.count - removed
                     after[n] = replace(taken, segment=dest, lease=lease, count=left)
-                elif rows := rows_after(statement.clauses, taken.rows):
+                elif rows := rows_after(statement.changes, taken.rows):
                     after[n] = Taken.of_rows(rows, lease)
                 _queue_ended(ctx, taken, after.get(n))
             return {n: taken for n, taken in after.items() if taken.count}
@@ -208,7 +210,7 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         if not places.num_rows:
             return Plan(None, lambda _: 0)
         decision = Decision(ctx, ctx.queue.now_us())
-        statement = settlement(ctx, placed(places), GIVE_BACK.change(decision))
+        statement = settlement(ctx, places, GIVE_BACK.change(decision))
         return Plan(statement, lambda affected: affected.total, decision.now_us)
 
     given_back = ctx.queue.loop.run("give_back", ctx.table_lock, attempt)

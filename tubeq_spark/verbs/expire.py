@@ -20,8 +20,8 @@ from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row as columns
+from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
         dest, gone = ctx.queue.session.segments(2)
         of = TaskState.DONE if is_of_kept else None
         statement = ctx.writer.settle(
-            [SettleRow(segment, None) for segment in segments],
+            whole_segments(segments),
             [
                 (Due(now_us, over=True, state=of), Remove(gone, "ttl")),
                 (
@@ -82,12 +82,9 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
             ctx.queue.held_tasks.gone(
                 lambda row: row.segment in lease_segments and due(row.next_event, now_us)
             )
-            _queue_events(ctx, for_callback, rows_after(statement.clauses, for_callback))
-            back, removed = affected.updated, removed_by(ctx, statement, affected, gone)
-            # Gone rows are updated, too.
-            if ctx.table.change_feed:
-                back = ctx.reader.count_in(dest)
-            return _counted(ctx, _changed(groups, back, removed))
+            _queue_events(ctx, for_callback, rows_after(statement.changes, for_callback))
+            counted = without_gone(ctx, statement, affected, gone)
+            return _counted(ctx, _changed(groups, counted.updated, counted.deleted))
 
         return Plan(statement, finish, now_us)
 
@@ -97,13 +94,15 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
     return ended
 
 
-def removed_by(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> int:
-    """The number of tasks that a statement has removed, or moved to the segment of gone rows."""
-    kept = ctx.reader.count_in(gone) if ctx.table.change_feed else 0
-    if statement.ended is not None and not ctx.queue.engine.counts_ended:
-        # Spark does not tell which of the updated rows are of ended tasks.
+def without_gone(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> Affected:
+    """The numbers of changed rows, where those that were moved to the segment of gone rows count as removed."""
+    if not ctx.table.change_feed or ctx.queue.engine.counts_ended:
+        return affected
+    # Spark does not tell which of the updated rows are of ended tasks.
+    kept = ctx.reader.count_in(gone)
+    if statement.ended is not None:
         ctx.events.count(DONE, kept)
-    return affected.deleted + kept
+    return replace(affected, updated=affected.updated - kept, deleted=affected.deleted + kept)
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
@@ -196,13 +195,13 @@ def release_taken(
             rows = ctx.reader.of(columns().segment.is_in(segments), order=ctx.table.order)
         (dest,) = ctx.queue.session.segments(1)
         change = released(dest, how.delay(ctx.record.options.backoff), now_us, how.error)
-        statement = ctx.writer.settle_segments(segments, (Every(), change))
+        statement = ctx.writer.settle(whole_segments(segments), [(Every(), change)])
 
         def finish(affected: Affected) -> tuple[int, bool]:
             ctx.queue.held_tasks.gone(lambda row: row.segment in segments)
             ctx.events.count("release", affected.updated)
             ctx.events.count("bury", sum(group.count for group in groups if group.worn))
-            for row in rows_after(statement.clauses, rows):
+            for row in rows_after(statement.changes, rows):
                 if row.state is TaskState.BURIED:
                     ctx.events.keep("bury", [row.task()])
                 ctx.events.keep("release", [row.task()])
@@ -270,9 +269,9 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
     now_us = queue.now_us()
     # A session that ends during the search is left to the next one.
     over = queue.lapsed.over(now_us)
-    if queue.lapsed.are_new(ctx.record.id, over):
+    if not over <= queue.lapsed.looked[ctx.record.id]:
         end_dead_sessions(ctx, now_us, there=False)
-        queue.lapsed.looked(ctx.record.id, over)
+        queue.lapsed.looked[ctx.record.id] = over
 
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:

@@ -16,7 +16,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Move, Older, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.statement import SettleRow
+from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
@@ -81,7 +81,7 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int,
     # lease segments are left, too: the feed would show the deletion of their rows as acks.
     (gone,) = ctx.queue.session.segments(1)
     changes = [(Older(newest, taken=True), Remove(gone)), (Older(newest), Remove())]
-    rows = [SettleRow(span.segment, None) for span in spans]
+    rows = whole_segments([span.segment for span in spans])
     return replace(ctx.writer.settle(rows, changes), ended=None)
 
 
@@ -99,8 +99,9 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
         now_us = ctx.queue.now_us()
         if ctx.reader.is_dropped():
             return Plan(None, lambda _: False)
-        if not with_taken:
-            require_none_taken(ctx, now_us)
+        is_taken = ctx.table.is_in(TaskState.TAKEN, now_us)
+        if not with_taken and ctx.reader.count(is_taken, skips=()):
+            raise refusals.has_taken_tasks(ctx.record.name)
         (gone,) = ctx.queue.session.segments(1)
         statement = ctx.writer.drain(now_us, gone, with_taken=with_taken)
 
@@ -112,16 +113,6 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
         return Plan(statement, finish, now_us)
 
     return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
-
-
-def require_none_taken(ctx: TubeContext, now_us: int) -> None:
-    """Refuse to drop a tube with taken tasks.
-
-    Raises:
-        TubeBusyError: Tasks are taken, and their leases have not ended.
-    """
-    if ctx.reader.count(ctx.table.is_in(TaskState.TAKEN, now_us), skips=()):
-        raise refusals.has_taken_tasks(ctx.record.name)
 
 
 #: A compaction leaves out so many segments at the head of the tube, because takes use them.
@@ -150,7 +141,7 @@ def compact(ctx: TubeContext) -> int:
         if len(tiny) <= config.fold_segments:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
-        statement = ctx.writer.settle_segments(tiny, (Every(), Move(dest)))
+        statement = ctx.writer.settle(whole_segments(tiny), [(Every(), Move(dest))])
         return Plan(statement, lambda _: len(tiny))
 
     return _fold(ctx, attempt)

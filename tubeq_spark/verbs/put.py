@@ -42,10 +42,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import (
         Affected,
-        Append,
         PutIdentity,
         Source,
-        Statement,
         WrittenRows,
     )
     from tubeq_spark.task import Task
@@ -221,7 +219,6 @@ def _plan(
         return Plan(None, lambda _: new.result(None, 0))
     numbering = new.numbering or _numbered(ctx, new, now_us)
     rows = new.make(numbering)
-    statement: Statement | Append
     if appends:
         statement = ctx.writer.append(rows, total, identity)
     elif seen is None:
@@ -270,9 +267,7 @@ def _new_tasks(
     if there is None:
         return None
     chosen = _admitted(calls, free, there)
-    new = [
-        call[place] for call, places in zip(calls, chosen, strict=True) for place in places or ()
-    ]
+    new = [row for rows in chosen for row in rows or ()]
     spreads = ctx.driver.subqueues
     buckets = [hash_of(row.utube) % BUCKETS if spreads else 0 for row in new]
     added: list[StoredTask] = []
@@ -296,18 +291,18 @@ def _new_tasks(
 
 def _admitted(
     calls: list[list[StoredTask]], free: int | None, there: Collection[str]
-) -> list[list[int] | None]:
-    """The positions of the items that become tasks, for each call; `None` if the capacity is too small for them.
+) -> list[list[StoredTask] | None]:
+    """The items that become tasks, of each call; `None` if the capacity is too small for them.
 
     These are the items without a key, and the first item with each free key. Other items need no capacity.
     """
-    found: list[list[int] | None] = []
+    found: list[list[StoredTask] | None] = []
     known = set(there)
     for call in calls:
         keys, chosen = set(known), []
-        for place, row in enumerate(call):
+        for row in call:
             if row.unique is None or row.unique not in keys:
-                chosen.append(place)
+                chosen.append(row)
             if row.unique is not None:
                 keys.add(row.unique)
         if free is not None and len(chosen) > free:
@@ -320,15 +315,15 @@ def _admitted(
 
 def _rows_of_items(
     calls: list[list[StoredTask]],
-    chosen: list[list[int] | None],
+    chosen: list[list[StoredTask] | None],
     added: list[StoredTask],
     there: Mapping[str, StoredTask],
 ) -> list[list[StoredTask]]:
     """The row of each item: its new one, or that of the task with its key. Calls that do not fit have none."""
     of_keys = {**there, **{row.unique: row for row in added if row.unique is not None}}
-    new, found = iter(added), []
-    for call, places in zip(calls, chosen, strict=True):
-        rows = dict(zip(places or (), new, strict=False))
-        items = [] if places is None else call
-        found.append([rows.get(i) or of_keys[item.unique or ""] for i, item in enumerate(items)])
-    return found
+    new = (id(row) for rows in chosen for row in rows or ())
+    rows_of = dict(zip(new, added, strict=False))
+    return [
+        [] if rows is None else [rows_of.get(id(row)) or of_keys[row.unique or ""] for row in call]
+        for call, rows in zip(calls, chosen, strict=True)
+    ]

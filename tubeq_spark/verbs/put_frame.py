@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
-from tubeq_spark.payloads.put_columns import JSON, check_columns
+from tubeq_spark.payloads.put_table import JSON, check_columns
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.spark.conflicts import raised_message

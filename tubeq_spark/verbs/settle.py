@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import NotTakenError
+from tubeq_spark.errors import ConflictError, NotTakenError, TaskNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import (
     Change,
@@ -30,14 +31,14 @@ from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
+from tubeq_spark.storage.rows import places_of
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.statement import MOST_NAMED, SettleRow, SettleTable
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected, Statement
+
+log = logging.getLogger(__name__)
+
+#: If one candidate of a take is unreadable, so many are checked, so that one commit buries many.
+_LOOK_AHEAD = 1_000
 
 
 # -- the verbs ---------------------------------------------------------------------------------------
@@ -250,7 +256,7 @@ def _plan(
     change = verb.change(Decision(ctx, now_us, ctx.queue.session.owner, rows))
     removes = isinstance(change, Remove)
     are_whole = removes and held_tasks.are_whole(rows)
-    statement = settlement(ctx, named(rows), change, are_whole=are_whole)
+    statement = settlement(ctx, places_of(rows), change, are_whole=are_whole)
     if removes:
         # A task that was kept as done has already been counted.
         ended = sum(row.state is not TaskState.DONE for row in rows)
@@ -275,11 +281,7 @@ def _plan(
 
 
 def settlement(
-    ctx: TubeContext,
-    rows: Sequence[SettleRow] | SettleTable,
-    change: Change,
-    *,
-    are_whole: bool = False,
+    ctx: TubeContext, rows: pa.Table, change: Change, *, are_whole: bool = False
 ) -> Statement:
     """Make the statement that changes or removes some tasks.
 
@@ -290,39 +292,19 @@ def settlement(
         are_whole: Whether they are all rows with which their segments were written. Then files may be removed unread.
     """
     removes = change == Remove()
-    if (
-        removes
-        and isinstance(rows, list)
-        and ((are_whole and len(rows) == 1) or all(row.task_id is None for row in rows))
-    ):
-        statement = ctx.writer.delete_segments([row.segment for row in rows])
+    are_segments = "task_id" not in rows.column_names
+    if removes and (are_segments or (are_whole and rows.num_rows == 1)):
+        statement = ctx.writer.delete_segments(rows.column("segment").to_pylist())
         return replace(statement, ended=Ended(ctx.record.id))
     statement = ctx.writer.settle(rows, [(Every(), change)])
     return replace(statement, removes=statement.tasks) if removes and are_whole else statement
-
-
-def named(rows: Iterable[StoredTask]) -> list[SettleRow]:
-    """Source rows for some tasks."""
-    return [SettleRow(row.segment, row.task_id) for row in rows]
-
-
-def placed(places: pa.Table) -> list[SettleRow] | SettleTable:
-    """Source rows for the tasks at some places (columns `segment` and `task_id`); many of them as a table."""
-    if places.num_rows > MOST_NAMED:
-        return SettleTable(places, places.column("segment").unique().to_pylist())
-    return [SettleRow(**place) for place in places.to_pylist()]
-
-
-def whole(segments: Iterable[int]) -> list[SettleRow]:
-    """Source rows for all tasks of some segments."""
-    return [SettleRow(segment, None) for segment in segments]
 
 
 def changed(statement: Statement, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
     """Some rows after a statement, computed from its clauses."""
     errors = errors_of(change)
     source = None if errors is None else {"error": [errors.get(row.task_id) for row in rows]}
-    return rows_after(statement.clauses, rows, source)
+    return rows_after(statement.changes, rows, source)
 
 
 def follow_up(ctx: TubeContext, verb: Verb) -> None:
@@ -349,3 +331,38 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
     return each(lambda ids: ack(ctx, ids), requests)
+
+
+def buries_unreadable(
+    ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
+) -> bool:
+    """Bury candidates of a take whose payload Python cannot represent; whether there were some.
+
+    A put refuses such payloads, so they were written by SQL. They are buried before anything is taken.
+
+    Commits: one for every 1,000 unreadable candidates, usually none.
+
+    Args:
+        ctx: The tube.
+        rows: The candidates.
+        read: Reads so many candidates again, in their order.
+
+    Raises:
+        Stale: Another commit, or the end of its ttl, has changed a task that was to be buried.
+    """
+    if not any(row.unreadable() for row in rows):
+        return False
+    _bury_all(ctx, read(max(len(rows), _LOOK_AHEAD)))
+    return True
+
+
+def _bury_all(ctx: TubeContext, rows: list[StoredTask]) -> None:
+    reasons = {row.task_id: found.reason for row in rows if (found := row.unreadable())}
+    # A consumer of batches may hold one by now: Spark can read what Python cannot represent.
+    verb = replace(bury(), states=(TaskState.READY, TaskState.DELAYED))
+    try:
+        settle(ctx, verb, list(reasons))
+    except (TaskNotFoundError, ConflictError) as error:
+        raise Stale from error
+    for task_id, reason in reasons.items():
+        log.error("task %d of tube %s was buried: %s", task_id, ctx.record.name, reason)

@@ -33,9 +33,9 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back, give_back_unknown, renew_if_slow
-from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import Limits, behind, limits_now, shared_out, within
+from tubeq_spark.verbs.settle import buries_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

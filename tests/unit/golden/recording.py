@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.storage.spark.render import Renderer, creation_of, text_of
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.tables.schema import NewTable
 
 if TYPE_CHECKING:
@@ -58,12 +58,9 @@ def lines_of_query(query: Query) -> list[str]:
 
 @dataclass(frozen=True)
 class Frame:
-    """In place of a DataFrame: it tells what was selected of it."""
+    """In place of a DataFrame."""
 
     columns: tuple[str, ...]
-
-    def selectExpr(self, *expressions: str) -> Frame:  # noqa: N802  (the name is Spark's)
-        return Frame(expressions)
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Recorder:
         """Answer as `case` says."""
         self.lines: list[str] = []
         self.queries: list[Query] = []
-        self.statements: list[Statement | Append | NewTable] = []
+        self.statements: list[Statement | NewTable] = []
         self.engine: Any = self
         self.loop: Any = self
         self.lock: Any = None
@@ -140,7 +137,7 @@ class Recorder:
             raise affected
         return plan.finish(affected)
 
-    def made(self, statement: Statement | Append | NewTable) -> None:
+    def made(self, statement: Statement | NewTable) -> None:
         """Write a statement down."""
         self.statements.append(statement)
         self.lines += described(statement)
@@ -151,7 +148,7 @@ def recorded(case: Case) -> Recorder:
     recorder = Recorder(case)
     result = case.call(recorder)
     for part in result if isinstance(result, (list, tuple)) else (result,):
-        if isinstance(part, (Statement, Append, NewTable)):
+        if isinstance(part, (Statement, NewTable)):
             recorder.made(part)
     return recorder
 
@@ -161,11 +158,11 @@ def entry_of(case: Case) -> str:
     return "\n".join([f"## {case.title}", *recorded(case).lines]) + "\n"
 
 
-def described(statement: Statement | Append | NewTable) -> list[str]:
+def described(statement: Statement | NewTable) -> list[str]:
     """The lines about one statement."""
     if isinstance(statement, NewTable):
         return [f"statement: {creation_of(statement)}"]
-    return list(_append(statement) if isinstance(statement, Append) else _statement(statement))
+    return list(_append(statement) if statement.is_append else _statement(statement))
 
 
 def _statement(statement: Statement) -> Iterator[str]:
@@ -182,12 +179,12 @@ def _statement(statement: Statement) -> Iterator[str]:
         yield f"ended: {statement.ended}"
 
 
-def _append(append: Append) -> Iterator[str]:
+def _append(append: Statement) -> Iterator[str]:
     yield f"append: {append.table}"
-    rows: Any = append.rows
-    if append.stored:
-        rows = rows.selectExpr(*(f"{text_of(v)} AS {n}" for n, v in append.stored.items()))
-    yield from _sources({"rows": rows})
+    yield from _sources({"rows": append.new})
+    for clause in append.inserts:
+        values = (f"{text_of(value)} AS {name}" for name, value in (clause.sets or {}).items())
+        yield f"stored: {', '.join(values)}"
     if append.once is not None:
         yield f"once: {append.once}"
     if append.size:

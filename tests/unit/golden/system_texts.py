@@ -205,7 +205,11 @@ def maintenance_of_sessions() -> Iterator[Case]:
     yield of_notes("ask_to_wait: one", lambda table: table.ask_to_wait([name], NOW))
     yield of_notes("asked_to_wait: one", lambda table: table.asked_to_wait(name, NOW))
     member = SURVEY[0] | {"last": {"status": "left", "calls": {"7/urls": 3}}}
-    lives = SURVEY[0] | {"session": "O'Neil", "last": {"status": "live", "calls": None}}
+    lives = SURVEY[0] | {
+        "session": "O'Neil",
+        "key": "member 2",
+        "last": {"status": "live", "calls": None},
+    }
     calls = {"7/urls": 2, "8/pages": 1}
     total = {"bucket": 2_001, "kind": "total", "session": None, "key": "total", "seq": 4, "n": 1}
     kept = [lives, total | {"last": {"status": None, "calls": calls}}]

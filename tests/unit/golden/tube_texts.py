@@ -43,15 +43,13 @@ from tubeq_spark.model.changes import (
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
+from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.gate import Gate, Raise
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
-from tubeq_spark.storage.rows import COLUMNS, PutsSeen
-from tubeq_spark.storage.statement import (
-    PutIdentity,
-    SettleRow,
-)
+from tubeq_spark.storage.rows import COLUMNS, PutsSeen, whole_segments
+from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
@@ -63,7 +61,7 @@ from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -167,7 +165,7 @@ def with_backoff() -> Iterator[Case]:
         yield statements(
             table,
             f"settle: {said}; with a backoff",
-            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Every(), change)]),
+            lambda make, change=change: make.settle(rows_named((-5, 11)), [(Every(), change)]),
         )
 
 
@@ -368,8 +366,8 @@ def statements(table: TubeTable, title: str, call: Callable[[TubeWriter], object
 
 def puts(table: TubeTable) -> Iterator[Case]:
     identity = PutIdentity.of_key("O'Neil")
+    yield statements(table, "put: Arrow", lambda make: make.put(NEW_ROWS, 3, [10, 11]))
     for said, rows in {"Arrow": NEW_ROWS, "a DataFrame": DATA_FRAME}.items():
-        yield statements(table, f"put: {said}", lambda make, rows=rows: make.put(rows, 3, [10, 11]))
         for name, of in {"no identity": None, "an identity": identity}.items():
             yield statements(
                 table,
@@ -455,13 +453,17 @@ def removals(table: TubeTable) -> Iterator[Case]:
     )
 
 
+def rows_named(*rows: tuple[int, int]) -> pa.Table:
+    """The rows of a settlement: segment and id of each."""
+    return table_of_rows(rows, {"segment": pa.int64(), "task_id": pa.int64()})
+
+
 #: The rows of a settlement, by what is said of them.
-ROWS: dict[str, Sequence[SettleRow]] = {
-    "a task": [SettleRow(-5, 11)],
-    "tasks of two segments": [SettleRow(-5, 11), SettleRow(-6, 12), SettleRow(-5, 13)],
-    "a whole segment": [SettleRow(-5, None)],
-    "a whole segment and a task": [SettleRow(-5, None), SettleRow(-6, 12)],
-    f"{MANY} tasks": [SettleRow(-5, n) for n in range(MANY)],
+ROWS: dict[str, pa.Table] = {
+    "a task": rows_named((-5, 11)),
+    "tasks of two segments": rows_named((-5, 11), (-6, 12), (-5, 13)),
+    "a whole segment": whole_segments([-5]),
+    f"{MANY} tasks": rows_named(*((-5, n) for n in range(MANY))),
 }
 
 
@@ -474,8 +476,9 @@ def settlements(table: TubeTable) -> Iterator[Case]:
     yield statements(
         table,
         "settle_segments: two, two changes",
-        lambda make: make.settle_segments(
-            [-5, -6], (Older({0: 99, 7: 30_000}, taken=True), Remove(-41)), *changes
+        lambda make: make.settle(
+            whole_segments([-5, -6]),
+            [(Older({0: 99, 7: 30_000}, taken=True), Remove(-41)), *changes],
         ),
     )
 
@@ -557,7 +560,7 @@ def changes(table: TubeTable) -> Iterator[Case]:
         yield statements(
             table,
             f"settle_segments: {said}",
-            lambda make, which=which: make.settle_segments([-5, -6], (which, Move(-41))),
+            lambda make, which=which: make.settle(whole_segments([-5, -6]), [(which, Move(-41))]),
         )
     for said, change in CHANGES.items():
         depends = isinstance(change, GiveBack | Become)
@@ -565,7 +568,7 @@ def changes(table: TubeTable) -> Iterator[Case]:
             yield statements(
                 replace(table, max_attempts=most),
                 f"settle: {said}, max_attempts {most}",
-                lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Every(), change)]),
+                lambda make, change=change: make.settle(rows_named((-5, 11)), [(Every(), change)]),
             )
 
 

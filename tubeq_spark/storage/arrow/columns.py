@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 from tubeq_spark.model.refusals import no_spark
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.storage.expression import Type
-from tubeq_spark.storage.statement import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tubeq_spark.storage.statement import Given, Source, Using
+    from tubeq_spark.storage.statement import Source
 
 _MOMENT = pa.timestamp("us", "UTC")
 #: The type codes of the module `array` for numbers of a type.
@@ -86,6 +85,15 @@ def nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     )
 
 
+def table_of(rows: Sequence[Sequence[Any]], kinds: Mapping[str, pa.DataType]) -> pa.Table:
+    """Rows with values in the order of these columns, as a table."""
+    columns = {
+        name: nested([row[place] for row in rows], kind)
+        for place, (name, kind) in enumerate(kinds.items())
+    }
+    return pa.table(columns)
+
+
 def counts(values: Sequence[Mapping[str, int]]) -> pa.Array:
     """Counts by name."""
     return nested(values, pa.map_(pa.string(), pa.int64()))
@@ -121,10 +129,8 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if values.num_chunks else pa.nulls(0, values.type)
 
 
-#: The values of the partition columns, in their order.
+#: The value of the partition column; empty in a table without partitions.
 Partition = tuple[int, ...]
-#: Separates the values of columns that are joined to one text for a comparison.
-_BETWEEN = "/"
 ARROW_TYPES = {
     Type.BIGINT: pa.int64(),
     Type.INT: pa.int32(),
@@ -165,14 +171,11 @@ def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
-    """The partitions of some rows."""
-    if not columns:
+def distinct(rows: pa.Table, by: Sequence[str]) -> set[Partition]:
+    """The partitions of some rows; `by` is the partition column, if the table has one."""
+    if not by:
         return {()} if rows.num_rows else set()
-    if len(columns) == 1:
-        return {(value,) for value in rows.column(columns[0]).unique().to_pylist()}
-    keys = _keys(rows, columns).unique().to_pylist()
-    return {tuple(map(int, key.split(_BETWEEN))) for key in keys}
+    return {(value,) for value in rows.column(by[0]).unique().to_pylist()}
 
 
 def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
@@ -181,38 +184,28 @@ def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
     return Counter(dict(zip(*(column.to_pylist() for column in pairs), strict=True)))
 
 
-def grouped(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
-    """The rows of each partition, in their order."""
-    if rows.num_rows == 1 or len(distinct(rows, columns)) == 1:
-        yield tuple(rows.column(name)[0].as_py() for name in columns), rows
+def grouped(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
+    """The rows of each partition, in their order. Arguments as for `distinct`."""
+    if rows.num_rows == 1 or len(distinct(rows, by)) == 1:
+        yield tuple(rows.column(name)[0].as_py() for name in by), rows
         return
-    keys = rows.column(columns[0]) if len(columns) == 1 else _keys(rows, columns)
-    encoded = keys.combine_chunks().dictionary_encode()
+    encoded = rows.column(by[0]).combine_chunks().dictionary_encode()
     in_order = pc.sort_indices(encoded.indices)
     counts = pc.value_counts(encoded.indices.take(in_order)).field("counts").to_pylist()
     first = 0
     for count in counts:
         part = rows.take(in_order[first : first + count])
-        yield tuple(part.column(name)[0].as_py() for name in columns), part
+        yield (part.column(by[0])[0].as_py(),), part
         first += count
 
 
-def are_in(rows: pa.Table, columns: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:
-    """For each row, whether it is in one of some partitions."""
+def are_in(rows: pa.Table, by: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:
+    """For each row, whether it is in one of some partitions. Arguments as for `distinct`."""
     wanted = list(partitions)
-    if not columns:
+    if not by:
         return repeated(bool(wanted), pa.bool_(), rows.num_rows)
-    if len(columns) == 1:
-        values = array([partition[0] for partition in wanted], rows.column(columns[0]).type)
-        return pc.is_in(rows.column(columns[0]), value_set=values)
-    keys = array([_BETWEEN.join(map(str, partition)) for partition in wanted], pa.string())
-    return pc.is_in(_keys(rows, columns), value_set=keys)
-
-
-def _keys(rows: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
-    """The values of several columns as one text."""
-    texts = [pc.cast(rows.column(name), pa.string()) for name in columns]
-    return pc.binary_join_element_wise(*texts, scalar(_BETWEEN, pa.string()))
+    column = rows.column(by[0])
+    return pc.is_in(column, value_set=array([value for (value,) in wanted], column.type))
 
 
 def places_in_order(
@@ -246,7 +239,7 @@ def places_in_order(
     return pc.select_k_unstable(keys, k=limit, sort_keys=by)
 
 
-def held(source: Source) -> pa.Table:
+def held(source: Source | None) -> pa.Table:
     """The rows of a source in this process.
 
     Raises:
@@ -255,42 +248,3 @@ def held(source: Source) -> pa.Table:
     if not isinstance(source, pa.Table):
         raise no_spark()
     return source
-
-
-def rows_table(rows: Rows) -> pa.Table:
-    """The rows that a verb has chosen, as an Arrow table."""
-    arrays = [
-        nested([each[place] for each in rows.values], ARROW_TYPES[kind])
-        for place, kind in enumerate(rows.columns.values())
-    ]
-    return pa.Table.from_arrays(arrays, names=list(rows.columns))
-
-
-def source_table(using: Using) -> pa.Table:
-    """The rows of a source.
-
-    Raises:
-        StoreError: The rows are a DataFrame of Spark.
-    """
-    if not isinstance(using, Rows):
-        return _given(using)
-    if not using.columns:
-        return rows_table(Rows({"one": Type.INT}, [(1,)]))
-    return rows_table(using)
-
-
-def _given(given: Given) -> pa.Table:
-    rows = held(given.rows).select(list(given.columns))
-    for name, value in given.constants.items():
-        kind = ARROW_TYPES[value.type]
-        rows = rows.append_column(pa.field(name, kind), repeated(value.value, kind, rows.num_rows))
-    if not given.beside:
-        return rows
-    columns = [
-        nested([each[f.name].value if f.name in each else None for each in given.beside], f.type)
-        if any(f.name in each for each in given.beside)
-        else pa.nulls(len(given.beside), f.type)
-        for f in rows.schema
-    ]
-    beside = pa.Table.from_arrays(columns, schema=rows.schema)
-    return pa.concat_tables([rows, beside])

@@ -63,12 +63,8 @@ class Tail:
         )
 
 
-def look(synced: SyncedLog, covered: int) -> Tail:
+def look(synced: SyncedLog) -> Tail:
     """Read the end of a table's log.
-
-    Args:
-        synced: The log.
-        covered: The version up to which the log was synced; -1 if it is unknown.
 
     Raises:
         OSError: The log cannot be listed, or the system refuses to read a file.
@@ -77,12 +73,7 @@ def look(synced: SyncedLog, covered: int) -> Tail:
     versions = facts.versions
     if not versions:
         return Tail(-1)
-    unsynced = [version for version in versions if version > covered]
-    examined = unsynced[-MOST_LOST:]
-    begins = versions[-1] if not examined else examined[0] - 1
-    if covered in versions and examined == unsynced:
-        begins = covered
-    begins, commits, why = _whole_commits(table, facts, begins)
+    begins, commits, why = _whole_commits(table, facts, versions[-MOST_LOST:][0] - 1)
     kept, lacks = _with_all_files(table, commits)
     readable = max(kept, default=begins)
     lost = [version for version in versions if version > readable]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
@@ -42,7 +41,6 @@ from tubeq_spark.storage.opened_location import (
     settle_system_tables,
 )
 from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.store.patience import (
     finding_out,
     is_patience_over,
@@ -61,7 +59,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query, Select
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.statement import Affected, Statement
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -153,7 +151,7 @@ class NativeEngine(Engine):
 
     # -- statements ---------------------------------------------------------------------------
 
-    def execute(self, statement: Statement | Append, note: Note) -> Affected:
+    def execute(self, statement: Statement, note: Note) -> Affected:
         """Run one committing statement.
 
         Args:
@@ -169,8 +167,6 @@ class NativeEngine(Engine):
         """
         table = self._handles.table(statement.table)
         with errors.telling():
-            if isinstance(statement, Append):
-                return self.writer.append(table, statement, note)
             return self.writer.execute(table, statement, note)
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
@@ -216,7 +212,7 @@ def open_location(
     """Parse a location, and create missing system tables.
 
     Raises:
-        InvalidOptionError: The text is no location.
+        InvalidOptionError: The text is no location, or the location has another durability.
         QueueNotFoundError: There is no queue, and `create` is False.
         StoreError: The location cannot be used, or not by this engine, or another checkout made it.
     """
@@ -225,13 +221,12 @@ def open_location(
         raise StoreError(location.needs_a_session())
     refuse_mounts(location)
     directory = local_directory(location.text)
-    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    opened = OpenedLocation.without_spark(location)
     locks = opened.locks
     try:
         if directory is not None and (directory / TUBES).is_dir():
             recover_system_tables(opened)
         is_new = not engine.tables.is_table(location.table(TUBES))
-        opened = replace(opened, is_new=is_new)
         if is_new and not create:
             raise no_queue(location.text)
         if is_new:
@@ -239,6 +234,7 @@ def open_location(
             if danger is not None:
                 raise StoreError(danger)
             log.info("creating the tables of a new queue at %s", location.text)
+            opened = replace(opened, is_new=True, durability=config.new_durability())
             table_lock = opened.table_lock(TUBES)
             require_links(locks)
             with table_lock.changing(engine.committer):
@@ -251,7 +247,8 @@ def open_location(
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
-    require_ours(engine.tables.properties(location.table(TUBES)), opened, NATIVE)
+    marks = engine.tables.properties(location.table(TUBES))
+    opened = require_ours(marks, opened, NATIVE, config.durability)
     if directory is None:
         drift = told_drift(engine.tables.clock_drift(location.text))
         if drift is not None:

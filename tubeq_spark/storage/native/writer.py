@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.arrow.columns import array, held, whole
-from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome, of_kind
-from tubeq_spark.storage.arrow.evaluate import holds, of_table
-from tubeq_spark.storage.arrow.statement import Matching, inserted_alone
+from tubeq_spark.storage.arrow.columns import empty, held, whole
+from tubeq_spark.storage.arrow.statement import Matching, of_kind
 from tubeq_spark.storage.ended import total
-from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.query import columns_of, implied
 from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import FilesRows, SmallFiles
     from tubeq_spark.storage.note import Note
-    from tubeq_spark.storage.statement import Append, Statement
+    from tubeq_spark.storage.statement import Statement
 
 
 #: On an object store a statement is decided so many times after conflicts, before the verb reads again.
@@ -54,6 +50,8 @@ class Writer:
 
     def execute(self, table: PlainTable, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
+        if statement.is_append:
+            return self._append(table, statement, note)
         as_known = table.is_far and _removes_known(table, statement)
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
@@ -91,10 +89,9 @@ class Writer:
                 self.commit(table, base, change)
             return target.affected
 
-    def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
+    def _append(self, table: PlainTable, append: Statement, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
-        rows = held(append.rows)
-
+        rows = held(append.new)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.deciding() as base:
@@ -103,7 +100,10 @@ class Writer:
                         break
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
-                    new = whole(rows, snapshot.shape.schema)
+                    nothing = empty(snapshot.shape.schema)
+                    new = whole(rows, nothing.schema)
+                    if append.inserts:
+                        new = Matching(append, ()).applied(nothing).inserted
                     change = Change(note.after(affected), new, (), append.once, written=written)
                     self.commit(table, base, _appended(change, snapshot, append))
                     return affected
@@ -158,14 +158,13 @@ class _Target:
     ) -> None:
         self._table, self._snapshot, self._statement = table, snapshot, statement
         self._files, self._shape = files, snapshot.shape
-        self._all = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
         #: The files that are read. The others stay, because none of their rows changes.
-        self._listed = self._all
-        if len(self._all.files) > 1:
-            self._listed = self._all.narrowed(implied(statement.where, "t", ""))
+        self._listed = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
+        if len(self._listed.files) > 1:
+            self._listed = self._listed.narrowed(statement.where)
+        self._matching = Matching(statement, snapshot.shape.by)
         self._is_fed = snapshot.shape.properties.get(CHANGE_FEED) == "true"
         self._gone: list[DataFile] = []
-        self._last = Decision(Affected())
         self.affected = Affected()
         self.earlier: list[DataFile] = []
 
@@ -174,62 +173,48 @@ class _Target:
 
         Raises:
             RefusedError: A row would get `FAIL`.
-            DuplicateError: The statement is ambiguous.
             NotByArrowError: Arrow cannot run the statement.
             EngineError: Files cannot be written.
         """
-        statement, snapshot = self._statement, self._snapshot
-        schema, by = self._shape.schema, self._shape.by
-        # A statement that cannot insert needs no short cut: it finds no rows.
-        is_new = bool(statement.inserts and by and statement.partitions and not self._all.files)
-        rows = inserted_alone(statement, schema) if is_new else None
-        if rows is not None:
-            self.affected = Affected(inserted=rows.num_rows)
-            self._last = Decision(self.affected, rows)
-        else:
-            matching, parts, were_last = (
-                Matching(statement, by),
-                self._files.parts(self._listed),
-                False,
-            )
-            while not were_last:
-                # No variable holds the rows of a part while the next one is read.
-                were_last = self._decide(matching, next(parts), note)
+        parts, last = self._files.parts(self._listed), None
+        while last is None:
+            # No variable holds the rows of a part while the next one is read.
+            last = self._decide(next(parts), note)
         if not self.affected.total:
             return None
-        self.affected, written = _with_written(statement, self.affected, snapshot)
-        feed = self._last.feed
+        self.affected, written = _with_written(self._statement, self.affected, self._snapshot)
+        feed = last.feed
         # If a commit has a change feed, it has all of its changes.
         if written and (feed is not None or (self.earlier and self._is_fed)):
-            added = of_kind(self._files.rows(Listed(self._table, written, schema)), "insert")
+            listed = Listed(self._table, written, self._shape.schema)
+            added = of_kind(self._files.rows(listed), "insert")
             feed = added if feed is None else pa.concat_tables([feed, added])
-        new = {"rows": self._last.rows, "written": written, "earlier": self.earlier, "feed": feed}
-        return _change(snapshot, statement, note, self.affected, self._gone, **new)
+        new = {"rows": last.rows, "written": written, "earlier": self.earlier, "feed": feed}
+        return _change(self._snapshot, self._statement, note, self.affected, self._gone, **new)
 
-    def _decide(self, matching: Matching, part: FilesRows, note: Note) -> bool:
-        """Decide the statement for the rows of some files, and return whether they are the last."""
-        statement, shape = self._statement, self._shape
-        found = matching.changed(part.rows, are_last=part.are_last)
-        outcome = StatementOutcome(statement, found, shape.schema, shape.by)
-        decision = Decision(outcome.affected())
-        self.affected += decision.affected
-        if decision.affected.total == decision.affected.inserted and not self.earlier:
+    def _decide(self, part: FilesRows, note: Note) -> Change | None:
+        """Decide the statement for the rows of some files, and write the new ones unless they are the last.
+
+        Returns:
+            The change of the last ones.
+        """
+        applied = self._matching.applied(part.rows, are_last=part.are_last)
+        affected, new = applied.affected, Change(note, order=self._statement.order)
+        self.affected += affected
+        if affected.total and affected.total == affected.inserted and not self.earlier:
             # No stored row changes: the new rows are added beside them.
-            rows = outcome.inserted() if decision.affected.total else None
-            decision = replace(decision, rows=rows)
-        elif decision.affected.total:
-            decision = outcome.decision(decision.affected)
-            if self._is_fed:
-                decision = replace(decision, feed=outcome.feed(part.rows))
-        changed = decision.changed or ()
-        gone = [f for f in part.files if tuple(f.partition[n] for n in shape.by) in changed]
-        self._gone += gone
+            new = replace(new, rows=applied.inserted)
+        elif affected.total:
+            changed, by = applied.partitions(), self._shape.by
+            gone = [f for f in part.files if tuple(f.partition[name] for name in by) in changed]
+            feed = applied.feed() if self._is_fed else None
+            new = replace(new, rows=applied.rows(changed), gone=gone, feed=feed)
+        self._gone += new.gone
         if part.are_last:
-            self._last = decision
-        elif decision.rows is not None:
-            new = Change(note, decision.rows, gone, order=statement.order, feed=decision.feed)
+            return new
+        if new.rows is not None:
             self.earlier += [file for file, _ in self._table.write(self._snapshot, new)]
-        return part.are_last
+        return None
 
 
 def _removes_known(table: PlainTable, statement: Statement) -> bool:
@@ -244,42 +229,18 @@ def _removed_unread(snapshot: Snapshot, statement: Statement) -> Sequence[DataFi
     A statement may name all rows of its partitions. Partitions only lose rows, so the log's number of rows shows that
     none has left them.
     """
-    if is_of_whole_partitions(statement, snapshot.shape.by):
-        return _files_that_go(snapshot, statement)
-    if statement.removes is None:
+    if statement.removes is None and not statement.removes_partitions:
         return None
     files = snapshot.within(statement.partitions)
+    if statement.removes_partitions:
+        return files
     counts = [file.rows for file in files]
     known = sum(count for count in counts if count is not None)
     return files if None not in counts and known == statement.removes else None
 
 
-def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
-    """The files whose partitions a statement removes.
-
-    Raises:
-        NotByArrowError: Arrow cannot evaluate the condition.
-        pa.ArrowException: The condition cannot be computed.
-    """
-    files = snapshot.within(statement.partitions)
-    if not files:
-        return []
-    where = statement.where
-    if isinstance(where, In) and isinstance(where.part, Column) and not where.negated:
-        # Each ack has this condition. To compare a few numbers, Arrow would need a tenth of the ack's time.
-        wanted = {literal.value for literal in where.values} - {None}
-        return [file for file in files if file.partition[where.part.name] in wanted]
-    schema = snapshot.shape.schema
-    columns = {
-        name: array([file.partition[name] for file in files], schema.field(name).type)
-        for name in snapshot.shape.by
-    }
-    going = holds(where, of_table(pa.table(columns)), len(files))
-    return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
-
-
 def _with_written(
-    statement: Statement | Append, affected: Affected, snapshot: Snapshot
+    statement: Statement, affected: Affected, snapshot: Snapshot
 ) -> tuple[Affected, Sequence[DataFile]]:
     """The changed rows, with those that were written before the commit, and the files of the latter.
 
@@ -324,7 +285,7 @@ def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
     return {file.path for file in snapshot.within(statement.partitions)}
 
 
-def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
+def _appended(change: Change, snapshot: Snapshot, append: Statement) -> Change:
     """The commit of an append. It reads only whether the append was made before."""
 
     def on(later: Snapshot) -> Change | None:
@@ -334,12 +295,7 @@ def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
     return replace(change, on=on)
 
 
-def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
-    """Whether a statement only removes rows, by conditions on partition columns."""
-    return statement.using is None and columns_of(statement.where) <= set(by)
-
-
-def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:
+def is_done(append: Statement, version_under: Callable[[str], int | None]) -> bool:
     """Whether an append with an identity was made before. Arguments as for `new_total`."""
     if append.once is None:
         return False

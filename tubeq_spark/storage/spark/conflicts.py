@@ -19,27 +19,15 @@ with contextlib.suppress(ImportError):
 with contextlib.suppress(ImportError):
     import delta.connect.exceptions  # noqa: F401
 
-#: The names of Delta's conflicts, in Java and in Python.
-_CONFLICTS = frozenset(
-    {
-        "ConcurrentAppendException",
-        "ConcurrentDeleteDeleteException",
-        "ConcurrentDeleteReadException",
-        "ConcurrentTransactionException",
-        "ConcurrentWriteException",
-        "DeltaConcurrentModificationException",
-        # Two programs create one table, or a property changes during a write.
-        "MetadataChangedException",
-        "ProtocolChangedException",
-    }
+#: The names of Delta's conflicts: in Python, in Java from Delta 4.0 on and before, and in Databricks. The metadata of a
+#: table changes if two programs create it, or a property changes during a write.
+_CONFLICT = re.compile(
+    r"(delta|io\.delta|org\.apache\.spark\.sql\.delta|com\.databricks\.sql\.transaction\.tahoe)\.([a-z.]+\.)?"
+    r"((Delta)?Concurrent\w+|MetadataChanged|ProtocolChanged)Exception"
 )
 #: The SQLSTATE that Delta and Databricks give to conflicts; sub-conditions differ by version.
 _CONFLICT_STATE = "2D521"
 _CONFLICT_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-#: The Java packages of these classes: of open-source Delta from 4.0 on, its internal ones, and those of Databricks.
-_PACKAGES = frozenset(
-    {"io.delta.exceptions", "org.apache.spark.sql.delta", "com.databricks.sql.transaction.tahoe"}
-)
 _MISSING = frozenset(
     {
         "DELTA_TABLE_NOT_FOUND",
@@ -48,10 +36,6 @@ _MISSING = frozenset(
         "PATH_NOT_FOUND",
     }
 )
-#: The conditions of errors of a platform that lacks a feature, such as serverless compute or a Connect client. Most
-#: such errors are recognised by their SQLSTATE.
-_REFUSED = frozenset({"NOT_SUPPORTED_WITH_SERVERLESS", "NOT_IMPLEMENTED"})
-_FEATURE_NOT_SUPPORTED = "0A"
 #: Another program is creating the table: the directory of the log exists, but has no commit.
 _HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
@@ -80,16 +64,13 @@ def _is_conflict(error: BaseException) -> bool:
     Causes of the error do not count: a failure after the commit, such as one of a hook, may have a conflict as its
     cause.
     """
-    if any(
-        kind.__name__ in _CONFLICTS and kind.__module__.split(".")[0] == "delta"
-        for kind in type(error).__mro__
-    ):
+    names = [f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__]
+    if any(map(_CONFLICT.fullmatch, names)):
         return True
     condition = _condition(error)
     if condition:
         return condition.startswith(_CONFLICT_CONDITIONS) or _state(error) == _CONFLICT_STATE
-    package, _, name = _thrown(error).rpartition(".")
-    return name in _CONFLICTS and package in _PACKAGES
+    return _CONFLICT.fullmatch(_thrown(error)) is not None
 
 
 def _thrown(error: BaseException) -> str:
@@ -165,13 +146,6 @@ def raised_message(error: BaseException) -> str | None:
 def is_missing_table(error: BaseException) -> bool:
     """Whether a statement failed because its table does not exist."""
     return _condition(error) in _MISSING
-
-
-def is_refused(error: BaseException) -> bool:
-    """Whether the platform lacks a requested feature."""
-    if not is_from_engine(error):
-        return False
-    return _state(error).startswith(_FEATURE_NOT_SUPPORTED) or _condition(error) in _REFUSED
 
 
 def _state(error: BaseException) -> str:

@@ -41,7 +41,7 @@ from tubeq_spark.storage.spark.spark_settings import (
     asked,
 )
 from tubeq_spark.storage.spark.tables import SparkTables, save
-from tubeq_spark.storage.statement import Affected, Append, Given, Statement
+from tubeq_spark.storage.statement import Affected, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -187,7 +187,7 @@ class SparkEngine(SparkReads):
             with self._named(spark, text, renderer.sources) as sql, self.reading():
                 yield spark.sql(sql)
 
-    def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
+    def execute(self, statement: Statement, note: Note) -> Affected | None:
         """Run one committing statement.
 
         Args:
@@ -200,15 +200,14 @@ class SparkEngine(SparkReads):
         """
         self._thread.sent_us = to_us(_clock.now())
         with self._counted(), self.hurried(statement.table):
-            if isinstance(statement, Append):
-                return self._append(statement, note)
-            using = statement.using
-            if not isinstance(using, Given) or isinstance(using.rows, pa.Table):
+            rows = statement.new
+            if rows is not None and statement.is_append:
+                return self._append(statement, rows, note)
+            if rows is None or isinstance(rows, pa.Table):
                 return self._merge(self._own_for(statement.size), statement, note)
-            rows = self._theirs(using.rows)
+            rows = self._theirs(rows)
             self.prepare(statement.table)
-            statement = replace(statement, using=replace(using, rows=rows))
-            return self._merge(rows.sparkSession, statement, note)
+            return self._merge(rows.sparkSession, replace(statement, new=rows), note)
 
     def _own_for(self, size: int) -> SparkSession:
         """The queue's own session for a write of so many rows."""
@@ -277,18 +276,19 @@ class SparkEngine(SparkReads):
                     with suppress(Exception):
                         spark.catalog.dropTempView(view)
 
-    def _append(self, statement: Append, note: Note) -> Affected | None:
+    def _append(self, statement: Statement, rows: Source, note: Note) -> Affected | None:
         written = None
-        if isinstance(statement.rows, pa.Table):
-            frame = frame_of(self._own_for(statement.size), statement.rows)
+        if isinstance(rows, pa.Table):
+            frame = frame_of(self._own_for(statement.size), rows)
         else:
             # A transaction id of the write replaces the one of the session's settings.
-            frame = self._theirs(statement.rows, is_named=statement.once is not None)
-            stored = (f"{text_of(value)} AS {name}" for name, value in statement.stored.items())
-            frame = frame.selectExpr(*stored)
-            if statement.once is None:
-                written = Observation()
-                frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+            frame = self._theirs(rows, is_named=statement.once is not None)
+            written = Observation() if statement.once is None else None
+        for clause in statement.inserts:
+            stored = (clause.sets or {}).items()
+            frame = frame.alias("s").selectExpr(*(f"{text_of(v)} AS {name}" for name, v in stored))
+        if written is not None:
+            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("userMetadata", str(note))
         if statement.once is not None:

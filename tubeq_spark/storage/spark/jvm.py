@@ -6,17 +6,13 @@ import contextlib
 import logging
 import os
 import re
-import shutil
-import subprocess
 import threading
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.locks.committer import Committer, processes
-from tubeq_spark.storage.outcome import is_unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,8 +24,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_AT_LEAST: Final = 17
-_HINT: Final = "install one (on Debian and Ubuntu openjdk-17-jre-headless) or set JAVA_HOME to it"
+_HINT: Final = "Spark needs Java 17 or newer, on the PATH or in JAVA_HOME (on Debian and Ubuntu openjdk-17-jre-headless)"
+#: The lines of a JVM that did not start that say why.
+_REASON: Final = re.compile("Exception|Error|JAVA_HOME|Java|bin/java")
 _WAIT_S: Final = 30.0
 _CHUNK: Final = 65536
 _STDERR: Final = 2
@@ -39,10 +36,6 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _DESCRIPTION: Final = "spark.job.description"
 #: The property with the pool of a job, for Spark's fair scheduler.
 _POOL: Final = "spark.scheduler.pool"
-#: A query for the process id of the JVM, without a job.
-_ASK_FOR_JVM: Final = (
-    "SELECT java_method('java.lang.ProcessHandle', 'current') AS pid FROM VALUES (1)"
-)
 _committers: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
 
 
@@ -146,32 +139,6 @@ def with_settings(df: DataFrame, settings: Mapping[str, str | None]) -> DataFram
     return made
 
 
-def require_java() -> None:
-    """Refuse to go on without a suitable Java.
-
-    Raises:
-        StoreError: Java is not where Spark searches for it, or it is too old.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(Path(home) / "bin" / "java") if home else shutil.which("java")
-    banner = ""
-    # The java of macOS only says where to get one, and fails.
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        shown = subprocess.run(  # noqa: S603  the program that Spark itself would run
-            [java or "", "-version"], capture_output=True, text=True, timeout=_WAIT_S, check=True
-        )
-        banner = shown.stderr + shown.stdout
-    if not banner:
-        place = f"in JAVA_HOME, {home}" if home else "on the PATH"
-        message = f"Spark needs Java {_AT_LEAST} or newer and there is none {place}: {_HINT}"
-        raise StoreError(message)
-    # 17 for `openjdk version "17.0.15"` and 8 for `"1.8.0_392"`.
-    found = re.search(r'version "(?:1\.)?(\d+)', banner)
-    if found is not None and int(found[1]) < _AT_LEAST:
-        message = f"Spark needs Java {_AT_LEAST} or newer and {java} is Java {found[1]}: {_HINT}"
-        raise StoreError(message)
-
-
 def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
     """Start Spark's JVM with a configuration.
 
@@ -183,7 +150,7 @@ def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
         The gateway for a SparkContext.
 
     Raises:
-        StoreError: The process ended at once, for example because the jars could not be resolved.
+        StoreError: The process ended at once, for example because Java is missing or the jars could not be resolved.
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415  pyspark is optional
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
@@ -191,10 +158,12 @@ def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
     try:
         return launch_gateway(conf, {"stderr": output.writer})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
-        message = f"Spark did not start: {output.verdict()}"
-        raise StoreError(message) from None
+        reason = output.verdict
     finally:
-        output.close_writer()
+        # The JVM is the only writer.
+        os.close(output.writer)
+    message = f"Spark did not start: {reason()}; {_HINT}"
+    raise StoreError(message)
 
 
 class HeldBackOutput:
@@ -204,68 +173,47 @@ class HeldBackOutput:
     """
 
     def __init__(self) -> None:
-        self._reader, self.writer = os.pipe()
-        self._held = bytearray()
+        reader, self.writer = os.pipe()
+        self._held: list[bytes] = []
         self._passes_on = False
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._pump, name="spark-stderr", daemon=True)
+        self._thread = threading.Thread(
+            target=self._pump, args=(reader,), name="spark-stderr", daemon=True
+        )
         self._thread.start()
-
-    def close_writer(self) -> None:
-        """Close this process's end of the pipe, so that the JVM is the only writer."""
-        if self.writer >= 0:
-            os.close(self.writer)
-            self.writer = -1
 
     def let_go(self) -> None:
         """Write the held output to the debug log, and pass on later output."""
-        with self._lock:
-            self._passes_on = True
-            logger.debug("Spark's start:\n%s", self._held.decode(errors="replace"))
-            self._held.clear()
+        self._passes_on = True
+        logger.debug("Spark's start:\n%s", self._text())
 
     def verdict(self) -> str:
-        """Return the line of the output that says why a JVM ended."""
-        self.close_writer()
+        """Return the line of the output that says why a JVM ended. All writers must have closed the pipe."""
         self._thread.join(_WAIT_S)
-        with self._lock:
-            lines = self._held.decode(errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        reasons = [line for line in said if "Exception" in line or "Error" in line]
-        return next(iter([*reasons, *reversed(said)]), "it ended without a word")
+        lines = [line.strip() for line in self._text().splitlines() if line.strip()]
+        reasons = filter(_REASON.search, lines)
+        return next(reasons, lines[-1] if lines else "it ended without a word")
 
-    def _pump(self) -> None:
-        while chunk := os.read(self._reader, _CHUNK):
-            with self._lock:
-                if self._passes_on:
-                    os.write(_STDERR, chunk)
-                else:
-                    self._held += chunk
-        os.close(self._reader)
+    def _text(self) -> str:
+        return b"".join(self._held).decode(errors="replace")
+
+    def _pump(self, reader: int) -> None:
+        while chunk := os.read(reader, _CHUNK):
+            if self._passes_on:
+                os.write(_STDERR, chunk)
+            else:
+                self._held.append(chunk)
+        os.close(reader)
 
 
 T = TypeVar("T")
 
 
-@contextlib.contextmanager
-def described(spark: SparkSession, text: str) -> Iterator[None]:
+def described(spark: SparkSession, text: str) -> contextlib.AbstractContextManager[None]:
     """Name the jobs of a block in Spark's UI, and restore the earlier name of the thread's jobs.
 
-    A client of Spark Connect cannot name jobs. It tags its statements, and the server's UI shows the tags.
+    A client of Spark Connect cannot name jobs.
     """
-    tagged = False
-    # If Spark cannot be reached, the block itself raises the error.
-    with contextlib.suppress(Exception):
-        if not is_classic(spark) and text not in spark.getTags():
-            spark.addTag(text)
-            tagged = True
-    try:
-        with _with_property(spark, _DESCRIPTION, text):
-            yield
-    finally:
-        with contextlib.suppress(Exception):
-            if tagged:
-                spark.removeTag(text)
+    return _with_property(spark, _DESCRIPTION, text)
 
 
 def in_pool(spark: SparkSession, name: str) -> contextlib.AbstractContextManager[None]:
@@ -283,7 +231,7 @@ def _with_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
     # If Spark cannot be reached, the block itself raises the error.
     with contextlib.suppress(Exception):
         if is_classic(spark):
-            context = _scala_context(spark)
+            context = spark.sparkContext
             before = context.getLocalProperty(key)
             context.setLocalProperty(key, value)
     try:
@@ -291,7 +239,7 @@ def _with_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(Exception):
             if context is not None:
-                context.setLocalProperty(key, before)
+                context.setLocalProperty(key, before)  # type: ignore[arg-type]
 
 
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:
@@ -324,24 +272,14 @@ def _scala_context(session: Any) -> Any:
 
 
 def committer_of(spark: SparkSession) -> Committer:
-    """The JVM that commits for a session. The first call runs one query without a job."""
+    """The JVM that commits for a classic session."""
     found = _committers.get(spark)
     if found is None:
-        found = _committers[spark] = _ask_for_jvm(spark)
+        session: Any = spark
+        here, pid = processes(), session._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
+        started = here.started(pid)
+        # No program can wait for a JVM whose process is not seen here, or recognise it.
+        unseen = Committer(pid, started=str(uuid.uuid4()))
+        found = unseen if started is None else Committer(pid, here.host(), started)
+        _committers[spark] = found
     return found
-
-
-def _ask_for_jvm(spark: SparkSession) -> Committer:
-    here = processes()
-    try:
-        pid = int(spark.sql(_ASK_FOR_JVM).collect()[0]["pid"]) if is_classic(spark) else None
-    except Exception as error:
-        if is_unreachable(error):
-            raise
-        logger.debug("the session does not show its JVM", exc_info=True)
-        pid = None
-    started = None if pid is None else here.started(pid)
-    if started is not None:
-        return Committer(pid, here.host(), started)
-    # Without a process here, no program can wait for the JVM, or recognise it.
-    return Committer(pid, started=str(uuid.uuid4()))

@@ -6,14 +6,13 @@ It also derives, from the settings of a session, the options by which the native
 from __future__ import annotations
 
 import logging
-import threading
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
@@ -32,17 +31,12 @@ from tubeq_spark.storage.opened_location import (
     require_ours,
     settle_system_tables,
 )
-from tubeq_spark.storage.spark.conflicts import is_missing_table
 from tubeq_spark.storage.spark.jvm import hadoop_setting, is_classic
-from tubeq_spark.storage.spark.spark_settings import (
-    asked,
-    missing_settings,
-    require_spark,
-)
+from tubeq_spark.storage.spark.spark_settings import asked, require_spark
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -59,7 +53,7 @@ def open_location(
     """Parse a location, and create missing system tables.
 
     Raises:
-        InvalidOptionError: Not a location.
+        InvalidOptionError: Not a location, or the location has another durability.
         QueueNotFoundError: The location has no queue, and `create` is False.
         StoreError: The location cannot be used, or not by this engine, or another checkout made it; or the
             session's Spark is too old.
@@ -77,14 +71,12 @@ def open_location(
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     uri = str(registry["location"])
-    directory = local_directory(uri)
-    locks = None
-    # A client cannot lock files for its server.
-    if directory is not None and is_classic(engine.spark):
-        locks = directory.parent / LOCKS
-    durability = Durability(config.durability)
-    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
-    require_ours(registry["properties"], opened, SPARK)
+    directory, locks = local_directory(uri), None
+    if directory is not None:
+        # A client cannot lock files for its server.
+        locks = directory.parent / LOCKS if is_classic(engine.spark) else None
+    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new=is_new)
+    opened = require_ours(registry["properties"], opened, SPARK, config.durability)
     if is_new:
         settle_system_tables(opened)
     danger = unsafe_storage(engine, opened)
@@ -101,60 +93,37 @@ def _ensure(
     Returns:
         The registry by DESCRIBE DETAIL, and whether it was created.
     """
-    tables, detail = engine.tables, f"DESCRIBE DETAIL {location.table(TUBES)}"
-    durability, is_new = Durability(config.durability), False
     directory = local_place(engine.spark, location)
-    if directory is not None and not is_classic(engine.spark):
-        msg = (
-            f"{location.text}: a client of Spark Connect cannot lock the files of its server, so other drivers would "
-            "overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
-        )
-        raise StoreError(msg)
-    there = OpenedLocation(location, location.text, None, durability)
+    there = OpenedLocation(location, location.text, None)
     if directory is not None:
-        there = OpenedLocation.without_spark(location, durability)
+        if not is_classic(engine.spark):
+            msg = (
+                f"{location.text}: a client of Spark Connect cannot lock the files of its server, so other drivers "
+                "would overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
+            )
+            raise StoreError(msg)
+        there = OpenedLocation.without_spark(location)
         if (directory / TUBES).is_dir():
             recover_system_tables(there)
-    try:
-        found = engine.sql_rows(detail)
-    except AnalysisException as error:
-        if not is_missing_table(error):
-            raise
+    is_new = not engine.tables.is_table(location.table(TUBES))
+    if is_new:
         if not create:
-            raise no_queue(location.text) from error
-        is_new = True
+            raise no_queue(location.text)
         log.info("creating the tables of a new queue at %s", location.text)
+        there = replace(there, durability=config.new_durability())
         with there.table_lock(TUBES).changing(engine.committer):
             for new in new_system_tables(location, config, SPARK, local=directory is not None):
-                tables.create(new)
-        found = engine.sql_rows(detail)
-    (registry,) = found
-    return registry, is_new
+                engine.tables.create(new)
+    return engine.sql_rows(f"DESCRIBE DETAIL {location.table(TUBES)}")[0], is_new
 
 
 def local_place(spark: SparkSession, place: Location) -> Path | None:
     """The local directory of a location that does not exist yet; `None` on other storage, and for a schema of a catalog."""
-    default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
+    name = "fs.defaultFS"
+    default = asked(spark, f"spark.hadoop.{name}") or hadoop_setting(spark, name) or "file:///"
     if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
         return None
     return local_directory(place.text)
-
-
-_warned = threading.Event()
-
-
-def warn_of_slow_session(spark: SparkSession) -> None:
-    """Warn, once in a process, of missing settings that make the queue slow.
-
-    It is called if a queue has no session of its own, so that only the caller can change them.
-    """
-    missing = missing_settings(spark)
-    if missing and not _warned.is_set():
-        _warned.set()
-        warnings.warn(
-            f"this Spark session makes queues slow; see tubeq_spark.spark_conf(): {missing}",
-            stacklevel=4,
-        )
 
 
 def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
@@ -164,26 +133,23 @@ def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
     # of its own.
     if opened.location.in_catalog or on_databricks():
         return None
-    is_on_s3 = urlsplit(root).scheme in ("s3", "s3a", "s3n")
-    if not is_on_s3 or "DynamoDB" in (asked(engine.spark, _log_store(root)) or ""):
+    # Programs on EMR write the scheme s3, those with Hadoop's own client s3a.
+    scheme = urlsplit(root).scheme
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    if scheme not in ("s3", "s3a", "s3n") or "DynamoDB" in (asked(engine.spark, setting) or ""):
         return None
     return (
         f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "
-        f"{_log_store(root)}=io.delta.storage.S3DynamoDBLogStore for all of them"
+        f"{setting}=io.delta.storage.S3DynamoDBLogStore for all of them"
     )
 
 
-def _log_store(uri: str) -> str:
-    # The setting is for the scheme in use: programs on EMR write s3, those with Hadoop's own client s3a.
-    return f"spark.delta.logStore.{urlsplit(uri).scheme}.impl"
-
-
-#: Settings of Hadoop's S3 client, with the names of the native engine's options.
+#: The native engine's options for S3, with the names of Hadoop's settings.
 _S3 = {
-    "access.key": "AWS_ACCESS_KEY_ID",
-    "secret.key": "AWS_SECRET_ACCESS_KEY",
-    "session.token": "AWS_SESSION_TOKEN",
-    "endpoint.region": "AWS_REGION",
+    "AWS_ACCESS_KEY_ID": "access.key",
+    "AWS_SECRET_ACCESS_KEY": "secret.key",
+    "AWS_SESSION_TOKEN": "session.token",
+    "AWS_REGION": "endpoint.region",
 }
 
 
@@ -205,30 +171,24 @@ def store_options(spark: SparkSession, uri: str) -> dict[str, str] | None:
         own = asked(spark, name) or asked(spark, f"spark.hadoop.{name}")
         return own or hadoop_setting(spark, name)
 
-    if place.scheme in {"s3", "s3a", "s3n"}:
-        return _of_s3(place.netloc, setting) or None
-    if place.scheme in {"abfs", "abfss"}:
-        key = setting(f"fs.azure.account.key.{place.hostname}") or setting("fs.azure.account.key")
-        return None if key is None else {"AZURE_STORAGE_ACCOUNT_KEY": key}
-    return None
-
-
-def _of_s3(bucket: str, setting: Callable[[str], str | None]) -> dict[str, str]:
     def of_bucket(name: str) -> str | None:
-        return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
+        return setting(f"fs.s3a.bucket.{place.netloc}.{name}") or setting(f"fs.s3a.{name}")
 
-    told = {option: of_bucket(name) for name, option in _S3.items()}
-    if not (told["AWS_ACCESS_KEY_ID"] and told["AWS_SECRET_ACCESS_KEY"]):
-        # Incomplete credentials would hide those of the environment.
-        told = {"AWS_REGION": told["AWS_REGION"]}
-    found = {option: value for option, value in told.items() if value}
-    endpoint = of_bucket("endpoint")
-    if endpoint and endpoint != "s3.amazonaws.com":
+    found: dict[str, str | None] = {}
+    if place.scheme in {"s3", "s3a", "s3n"}:
+        found = {option: of_bucket(name) for option, name in _S3.items()}
+        if not (found["AWS_ACCESS_KEY_ID"] and found["AWS_SECRET_ACCESS_KEY"]):
+            # Incomplete credentials would hide those of the environment.
+            found = {"AWS_REGION": found["AWS_REGION"]}
+        endpoint = of_bucket("endpoint")
         # The native engine finds Amazon's endpoint by the region of a bucket.
-        if "://" not in endpoint:
-            scheme = "http" if of_bucket("connection.ssl.enabled") == "false" else "https"
-            endpoint = f"{scheme}://{endpoint}"
-        found["AWS_ENDPOINT_URL"] = endpoint
-        if endpoint.startswith("http:"):
-            found["AWS_ALLOW_HTTP"] = "true"
-    return found
+        if endpoint and endpoint != "s3.amazonaws.com":
+            if "://" not in endpoint:
+                scheme = "http" if of_bucket("connection.ssl.enabled") == "false" else "https"
+                endpoint = f"{scheme}://{endpoint}"
+            found["AWS_ENDPOINT_URL"] = endpoint
+            found["AWS_ALLOW_HTTP"] = "true" if endpoint.startswith("http:") else None
+    elif place.scheme in {"abfs", "abfss"}:
+        account = setting(f"fs.azure.account.key.{place.hostname}")
+        found = {"AZURE_STORAGE_ACCOUNT_KEY": account or setting("fs.azure.account.key")}
+    return {option: value for option, value in found.items() if value} or None

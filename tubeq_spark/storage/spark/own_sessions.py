@@ -21,7 +21,7 @@ from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, OWN_CLEARED, OWN_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -32,12 +32,14 @@ COMPILE_FROM = 30_000
 COMPILE_READ_FROM = 150_000
 #: Seconds after which the caller's settings are read again, because a token may have been renewed.
 _LOOK_AGAIN = 30.0
-#: A server removes a session that was not used for an hour. After so many idle seconds its existence is checked.
-_IDLE = 600.0
+#: A server removes a session that was not used for an hour. After so many seconds others are made.
+_LONGEST = 1800.0
+#: Delta notes here what a session has committed last.
+_LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 
 
 class OwnSessions:
-    """The queue's own sessions, created when first needed; thread-safe."""
+    """The queue's own sessions, made when first needed and after changes of the caller's settings; thread-safe."""
 
     def __init__(self, spark: SparkSession, clock: Clock | None = None) -> None:
         """Derive sessions from the caller's, which is not changed; `clock` is for real time."""
@@ -47,16 +49,14 @@ class OwnSessions:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._made: dict[bool, SparkSession] = {}
-        #: The sessions that a server has removed.
-        self._lost: list[SparkSession] = []
+        #: The sessions of a server that others replace. Threads may still work with them.
+        self._replaced: list[SparkSession] = []
         # A client that is still open when Python ends would wait for threads that have already ended.
-        weakref.finalize(self, _close_clients, self._made, self._lost)
+        weakref.finalize(self, _end, self._made, self._replaced)
         self._theirs: dict[str, str] = {}
-        self._looked = self._clock.monotonic()
-        #: The time of the last use of each session.
-        self._used: dict[bool, float] = {}
+        self._looked = self._since = self._clock.monotonic()
         try:
-            self._theirs = dict(spark.conf.getAll)
+            self._theirs = _settings_of(spark)
             self._make(compiling=False)
         except Exception:
             log.info("the queue has no Spark session of its own here", exc_info=True)
@@ -68,10 +68,7 @@ class OwnSessions:
 
     def get(self, *, compiling: bool = False) -> SparkSession:
         """The session that interprets plans, or the one that compiles them."""
-        if self.are_had:
-            # Requests to Spark are made without the lock, because other threads wait for it.
-            self._replace_if_lost(compiling=compiling)
-            self._copy_changes()
+        self._replace_old()
         with self._lock:
             if not self.are_had:
                 return self.callers
@@ -81,105 +78,70 @@ class OwnSessions:
         """End the own sessions; with `release` the server also frees their state."""
         with self._lock:
             self.are_had = False
-            if release:
-                for session in self._made.values():
-                    _release(session)
-            _close_clients(self._made, self._lost)
+            _end(self._made, self._replaced, release=release)
             self._made.clear()
-            self._lost.clear()
+            self._replaced.clear()
 
     def _make(self, *, compiling: bool) -> SparkSession:
+        session: SparkSession = _derived(self.callers)
+        before = session.conf.getAll
         codegen = {name: values[compiling] for name, values in CODEGEN.items()}
-        wanted = {**dict.fromkeys(OWN_CLEARED), **OWN_SETTINGS, **codegen}
-        session: SparkSession = _derived(self.callers, self._theirs)
-        _change(session, session.conf.getAll, wanted, wanted)
+        wanted: dict[str, str | None] = {**dict.fromkeys(before), **self._theirs}
+        wanted |= {**dict.fromkeys(OWN_CLEARED), **OWN_SETTINGS, **codegen}
+        for name, value in wanted.items():
+            try:
+                if value is None and name in before:
+                    session.conf.unset(name)
+                elif value is not None and value != before.get(name):
+                    session.conf.set(name, value)
+            except Exception as error:  # noqa: BLE001  (static, or refused by the platform)
+                log.debug("%s is not set in the queue's own session: %s", name, type(error))
         self._made[compiling] = session
         return session
 
-    def _replace_if_lost(self, *, compiling: bool) -> None:
-        """Derive again a session that a server has lost; each thread tries until one succeeds."""
-        with self._lock:
-            made, now = self._made.get(compiling), self._clock.monotonic()
-            is_idle = now - self._used.get(compiling, now) > _IDLE
-        is_lost = is_idle and made is not None and not is_classic(made) and not _answers(made)
-        with self._lock:
-            if is_lost and self._made.get(compiling) is made:
-                # The session is not closed yet, because another thread may still work with it.
-                self._lost.append(self._made.pop(compiling))
-            self._used[compiling] = now
-
-    def _copy_changes(self) -> None:
-        """Copy later changes of the caller's session. One thread does it, and the others go on."""
+    def _replace_old(self) -> None:
+        """Forget the sessions if the caller's settings have changed, or if a server may have removed them."""
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._looked < _LOOK_AGAIN:
+            if not self.are_had or now - self._looked < _LOOK_AGAIN:
                 return
             self._looked = now
+            is_remote = not is_classic(self.callers)
+            are_old = is_remote and now - self._since > _LONGEST
+        # Spark is asked without the lock, because other threads wait for it.
         with contextlib.suppress(Exception):  # then the next statement raises the error
-            theirs = dict(self.callers.conf.getAll)
+            theirs = _settings_of(self.callers)
             with self._lock:
-                for session in self._made.values():
-                    _copy(self._theirs, theirs, session)
-                self._theirs = theirs
+                if are_old or theirs != self._theirs:
+                    self._theirs, self._since = theirs, now
+                    self._replaced += self._made.values() if is_remote else ()
+                    self._made.clear()
 
 
-def _derived(spark: Any, theirs: Mapping[str, str]) -> Any:
-    """A session with the settings of another one."""
+def _settings_of(spark: SparkSession) -> dict[str, str]:
+    return {name: value for name, value in spark.conf.getAll.items() if name != _LAST_COMMIT}
+
+
+def _derived(spark: Any) -> Any:
+    """A session that knows the tables and functions of another one."""
     if not is_classic(spark):
         session = spark.cloneSession()
         # The server clones its part of the session. The retries are settings of the client, so they are copied here.
         session.client.set_retry_policies(spark.client.get_retry_policies())
         return session
-    session = spark.newSession()
-    _copy(session.conf.getAll, theirs, session)
-    with contextlib.suppress(Exception):  # the current schema may have been dropped
-        if session.catalog.currentCatalog() != spark.catalog.currentCatalog():
-            session.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
-        if session.catalog.currentDatabase() != spark.catalog.currentDatabase():
-            session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
-    return session
+    return spark.newSession()
 
 
-def _copy(before: Mapping[str, str], after: Mapping[str, str], session: SparkSession) -> None:
-    """Copy the changed settings of another session, except those that cannot be set."""
-    _change(session, before, after, {*before, *after} - {*OWN_SETTINGS, *OWN_CLEARED, *CODEGEN})
+def _end(made: Mapping[bool, Any], replaced: Sequence[Any], *, release: bool = False) -> None:
+    """Close the clients of sessions on a server, and free its part of them.
 
-
-def _change(
-    session: SparkSession,
-    before: Mapping[str, str],
-    after: Mapping[str, str | None],
-    names: Iterable[str],
-) -> None:
-    """Set the named settings that differ; `None` unsets one."""
-    for name in names:
-        value = after.get(name)
-        try:
-            if value is None and name in before:
-                session.conf.unset(name)
-            elif value is not None and value != before.get(name):
-                session.conf.set(name, value)
-        except Exception as error:  # noqa: BLE001  (static, or refused by the platform)
-            log.debug("%s is not set in the queue's own session: %s", name, type(error).__name__)
-
-
-def _answers(session: Any) -> bool:
-    try:
-        session.conf.get("spark.sql.session.timeZone")
-    except Exception:  # noqa: BLE001  (a handle that is no longer one)
-        return False
-    return True
-
-
-def _release(session: Any) -> None:
-    """Free a session's state on a server. `stop` is not used, because it might end a server of this process."""
-    with contextlib.suppress(Exception):
-        if not is_classic(session):
-            session.client.release_session()
-
-
-def _close_clients(made: Mapping[bool, Any], lost: Sequence[Any]) -> None:
-    for session in [*made.values(), *lost]:
+    `stop` is not used, because it might end a server of this process.
+    """
+    for session in [*made.values(), *replaced]:
+        if is_classic(session):
+            continue
         with contextlib.suppress(Exception):
-            if not is_classic(session):
-                session.client.close()
+            if release:
+                session.client.release_session()
+        with contextlib.suppress(Exception):
+            session.client.close()

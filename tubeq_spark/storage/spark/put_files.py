@@ -24,7 +24,7 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import out_of_reach
-from tubeq_spark.storage.spark.conflicts import is_refused, is_unreachable
+from tubeq_spark.storage.spark.conflicts import is_unreachable
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.spark.spark_settings import OF_FILES
@@ -32,7 +32,7 @@ from tubeq_spark.storage.spark.spark_settings import OF_FILES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql import DataFrame
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.put_directories import PutDirectories
@@ -66,22 +66,12 @@ def read_alike(df: DataFrame) -> DataFrame:
     rows. The disk space is freed when the copy is collected as garbage.
 
     Raises:
-        StoreError: The platform keeps no copies; nothing was written.
+        PySparkException: The platform keeps no copies, such as serverless compute; nothing was written.
     """
     plan = plan_text(df)
     if plan is not None and is_steady(plan):
         return df
-    try:
-        return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-    except Exception as error:
-        if not is_refused(error):
-            raise
-        msg = (
-            "df exchanges rows between partitions (a sort, a join, a group), and this platform keeps no "
-            "copy of it to number them by: write it to a table first, and put that; its order goes into "
-            f"the column pri, as a table keeps none ({reason_of(error)})"
-        )
-        raise StoreError(msg) from error
+    return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def is_steady(plan: str) -> bool:
@@ -126,23 +116,13 @@ class PutFiles:
         writer = written.options(**_WRITE).partitionBy(*shape.by)
         try:
             with self._spark.operating("put", table):
-                _write(writer, f"{path_of(table)}/{directory}")
+                writer.parquet(f"{path_of(table)}/{directory}")
             return self.directories.read(table, directory, shape)
-        except TubeqError:
+        except Exception as error:
             self.directories.discard(table, directory)
-            raise
-
-
-def _write(writer: DataFrameWriter, path: str) -> None:
-    """Have Spark write files that belong to no version yet.
-
-    Raises:
-        StoreError: The write fails.
-    """
-    try:
-        writer.parquet(path)
-    except Exception as error:
-        if is_unreachable(error):
-            raise out_of_reach(error) from error
-        msg = f"Spark could not write the rows, nothing was put: {reason_of(error)}"
-        raise StoreError(msg) from error
+            if isinstance(error, TubeqError):
+                raise
+            if is_unreachable(error):
+                raise out_of_reach(error) from error
+            msg = f"Spark could not write the rows, nothing was put: {reason_of(error)}"
+            raise StoreError(msg) from error

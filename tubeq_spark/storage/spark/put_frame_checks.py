@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from tubeq_spark.model.json_payload import DEPTH_MAX
 from tubeq_spark.model.validation import KEY_BYTES
 from tubeq_spark.payloads.arrow_values import OF_ONE
-from tubeq_spark.payloads.put_columns import ALLOWED, JSON_ALLOWED, LEAST, MOST, NAMES
+from tubeq_spark.payloads.put_table import ALLOWED, JSON_ALLOWED, LEAST, MOST
 from tubeq_spark.payloads.types import (
     FIRST_US,
     LAST_US,
@@ -55,7 +55,7 @@ class Check(NamedTuple):
 
     Attributes:
         column: The name of the column.
-        is_bad: The SQL condition, which is never NULL.
+        is_bad: The SQL condition. If it is NULL, the value is good.
         allowed: The allowed values, for the message.
     """
 
@@ -90,23 +90,21 @@ def checks_of(df: DataFrame, payload: pa.StructType | None) -> list[Check]:
     if payload is None:
         checks, own = [Check("data", _is_bad_json(), JSON_ALLOWED)], {"data"}
     else:
-        checks = payload_checks(df.schema, payload)
-        own = {part.name for part in payload}
-    options = set(df.columns).difference(own)
-    for name in LEAST:
-        if name in options:
-            value = f"CAST({identifier(name)} AS DOUBLE)"
-            outside = f"{value} < {LEAST[name]!r}D OR {value} > {MOST[name]!r}D"
-            is_bad = f"coalesce(isnan({value}) OR {outside}, FALSE)"
-            checks.append(Check(name, is_bad, ALLOWED[name]))
-    for name in NAMES:
-        if name in options:
-            text = f"CAST({identifier(name)} AS STRING)"
-            is_bad = _is_no_text(text)
-            if name == "unique":
-                is_bad += f" OR coalesce(octet_length({text}) > {KEY_BYTES}, FALSE)"
-            checks.append(Check(name, f"({is_bad})", ALLOWED[name]))
+        checks, own = payload_checks(df.schema, payload), {part.name for part in payload}
+    for name in df.columns:
+        if name not in own:
+            checks.append(Check(name, _is_bad_option(name), ALLOWED[name]))
     return checks
+
+
+def _is_bad_option(name: str) -> str:
+    if name in LEAST:
+        # NaN is greater than all numbers.
+        value = f"CAST({identifier(name)} AS DOUBLE)"
+        return f"{value} NOT BETWEEN {LEAST[name]!r}D AND {MOST[name]!r}D"
+    text = f"CAST({identifier(name)} AS STRING)"
+    too_long = f"octet_length({text}) > {KEY_BYTES}" if name == "unique" else "FALSE"
+    return f"(NOT is_valid_utf8({text}) OR {too_long})"
 
 
 def payload_checks(given: T.StructType, payload: pa.StructType) -> list[Check]:
@@ -119,41 +117,36 @@ def payload_checks(given: T.StructType, payload: pa.StructType) -> list[Check]:
     return checks
 
 
-def _is_bad(given: T.DataType, wanted: T.StructField, value: str, depth: int = 0) -> str | None:
+def _is_bad(given: T.DataType, wanted: T.StructField, value: str) -> str | None:
     """The condition for values that cannot be stored or handed out; `None` if all can."""
-    within = (
-        None if isinstance(given, T.NullType) else _within(given, wanted.dataType, value, depth)
-    )
+    within = None if isinstance(given, T.NullType) else _within(given, wanted.dataType, value)
     return within if wanted.nullable else _either(f"{value} IS NULL", within)
 
 
-def _within(given: T.DataType, wanted: T.DataType, value: str, depth: int) -> str | None:
+def _within(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        item = f"v{depth}"
-        element = T.StructField(item, wanted.elementType)
-        is_bad = _is_bad(given.elementType, element, item, depth + 1)
-        found = None if is_bad is None else f"exists({value}, {item} -> {is_bad})"
-        return found and f"coalesce({found}, FALSE)"
+        is_bad = _is_bad(given.elementType, T.StructField("v", wanted.elementType), "v")
+        return is_bad and f"exists({value}, v -> {is_bad})"
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
-        keys, values = f"map_keys({value})", f"map_values({value})"
+        keys = f"map_keys({value})"
         # Two different numbers may become the same FLOAT.
         stored = f"try_cast({keys} AS {T.ArrayType(wanted.keyType).simpleString()})"
         return _either(
-            f"coalesce(size(array_distinct({stored})) < size({keys}), FALSE)",
-            _within(T.ArrayType(given.keyType), T.ArrayType(wanted.keyType), keys, depth),
-            _within(T.ArrayType(given.valueType), T.ArrayType(wanted.valueType), values, depth),
+            f"size(array_distinct({stored})) < size({keys})",
+            _within(_entries(given), _entries(wanted), f"map_entries({value})"),
         )
     if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
         pairs = zip(given, wanted, strict=True)
-        inside = [_is_bad(a.dataType, b, f"{value}.{identifier(a.name)}", depth) for a, b in pairs]
+        inside = [_is_bad(a.dataType, b, f"{value}.{identifier(a.name)}") for a, b in pairs]
         is_bad = _either(*inside)
         return is_bad and f"({value} IS NOT NULL AND {is_bad})"
-    kept = _is_kept(given, wanted, value)
-    never = _NOT_STORED.get(type(wanted))
-    return _either(
-        kept and f"coalesce(NOT ({kept}), FALSE)",
-        never and f"coalesce({never.format(value)}, FALSE)",
-    )
+    kept, never = _is_kept(given, wanted, value), _NOT_STORED.get(type(wanted))
+    return _either(kept and f"NOT ({kept})", never and never.format(value))
+
+
+def _entries(kind: T.MapType) -> T.ArrayType:
+    """The type of a map's entries."""
+    return T.ArrayType(T.StructType().add("key", kind.keyType).add("value", kind.valueType))
 
 
 def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
@@ -185,12 +178,6 @@ def example(df: DataFrame, check: Check) -> str:
     return f"; one of them is {'NULL' if rows[0].text is None else shown(rows[0].text)}"
 
 
-def _is_no_text(value: str) -> str:
-    """The condition for a text that is not UTF-8."""
-    # Spark's strings may have any bytes, such as CAST(X'FF' AS STRING).
-    return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
-
-
 # -- JSON -------------------------------------------------------------------------------------
 
 
@@ -200,9 +187,13 @@ def _is_bad_json() -> str:
     # a comma, and within an object likewise. No text after a comma is valid in both.
     texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
     parsed = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
+    # A cheap condition that is false for nearly all texts is first.
+    opening = "length(data) - length(translate(data, '[{', ''))"
+    may_be_deep = f"length(data) > {2 * DEPTH_MAX} AND {opening} > {DEPTH_MAX}"
+    without_escapes = f"regexp_replace(data, {string(_ESCAPES)}, '')"
     return (
-        f"({parsed} OR {_is_no_text('data')} OR ({_may_be_deep()} AND {_is_deep()}) "
-        f"OR (contains(data, {string(_ESCAPE)}) AND {_has_lone_surrogate()}))"
+        f"({parsed} OR NOT is_valid_utf8(data) OR ({may_be_deep} AND {_is_deep()}) OR "
+        f"(contains(data, {string(_ESCAPE)}) AND contains({without_escapes}, {string(_ESCAPE)})))"
     )
 
 
@@ -217,12 +208,6 @@ _ESCAPES = (
 )
 
 
-def _may_be_deep() -> str:
-    """A cheap condition that is false for nearly all texts."""
-    opening = "length(data) - length(translate(data, '[{', ''))"
-    return f"length(data) > {2 * DEPTH_MAX} AND {opening} > {DEPTH_MAX}"
-
-
 def _is_deep() -> str:
     """Whether lists and objects are nested too deeply."""
     without_texts = f"regexp_replace(data, {string(_TEXTS)}, '')"
@@ -235,10 +220,6 @@ def _is_deep() -> str:
     )
 
 
-def _has_lone_surrogate() -> str:
-    return f"contains(regexp_replace(data, {string(_ESCAPES)}, ''), {string(_ESCAPE)})"
-
-
 # -- sizes ------------------------------------------------------------------------------------
 
 
@@ -247,17 +228,15 @@ def payload_size(df: DataFrame, payload: Iterable[str]) -> str:
     return " + ".join(_size(df.schema[name].dataType, identifier(name)) for name in payload)
 
 
-def _size(kind: T.DataType, value: str, depth: int = 0) -> str:
+def _size(kind: T.DataType, value: str) -> str:
     if isinstance(kind, (T.StringType, T.BinaryType)):
         return f"coalesce(octet_length({value}), 0L)"
     if isinstance(kind, T.MapType):
-        keys = _size(T.ArrayType(kind.keyType), f"map_keys({value})", depth)
-        return f"{keys} + {_size(T.ArrayType(kind.valueType), f'map_values({value})', depth)}"
+        return _size(_entries(kind), f"map_entries({value})")
     if isinstance(kind, T.StructType):
-        parts = [_size(f.dataType, f"{value}.{identifier(f.name)}", depth) for f in kind.fields]
+        parts = [_size(f.dataType, f"{value}.{identifier(f.name)}") for f in kind.fields]
         return " + ".join(parts)
-    if not isinstance(kind, T.ArrayType):
-        return f"CASE WHEN {value} IS NULL THEN 0L ELSE {bigint(OF_ONE)} END"
-    item = f"v{depth}"
-    size = _size(kind.elementType, item, depth + 1)
-    return f"coalesce(aggregate({value}, 0L, (sum{depth}, {item}) -> sum{depth} + {size}), 0L)"
+    if isinstance(kind, T.ArrayType):
+        size = _size(kind.elementType, "v")
+        return f"coalesce(aggregate({value}, 0L, (sum, v) -> sum + {size}), 0L)"
+    return f"CASE WHEN {value} IS NULL THEN 0L ELSE {bigint(OF_ONE)} END"

@@ -103,11 +103,6 @@ class SparkReads:
         """The rows of a small query, given as SQL."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
 
-    def files(self, directory: str) -> DataFrame:
-        """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
-        listing = self.own.read.format("binaryFile")
-        return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
-
     def run(self, sql: str) -> None:
         """Run a statement without a useful result, so without `collect`."""
         self.own.sql(sql)

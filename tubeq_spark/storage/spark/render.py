@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from tubeq_spark.model.times import US
 from tubeq_spark.storage import expression as nodes
-from tubeq_spark.storage.arrow.columns import rows_table
-from tubeq_spark.storage.expression import STALE, Type
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, records
+from tubeq_spark.storage.expression import STALE, Type, all_of
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
 from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, limited, moment, string
-from tubeq_spark.storage.statement import MOST_NAMED, Given, Rows
+from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.statement import Clause, Source, Statement, Using
+    from tubeq_spark.storage.statement import Clause, Source, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
 #: How tightly a node binds. All other nodes need no parentheses.
@@ -39,6 +42,9 @@ BINDING: dict[type, int] = {
 _ALONE = 7
 #: The name of a source, in braces in the text.
 _SOURCE = "rows"
+#: The types of literals, by those of Arrow; and of partition columns that are no BIGINT.
+_TYPES = {arrow: kind for kind, arrow in ARROW_TYPES.items()}
+_KINDS = {"bucket": Type.INT}
 
 
 class Renderer:
@@ -118,67 +124,81 @@ class Renderer:
     # -- statements ---------------------------------------------------------------------------
 
     def statement(self, statement: Statement) -> str:
-        """The text of a statement: a MERGE, or a DELETE if it has no source.
+        """The text of a statement: a MERGE, or the DELETE of whole partitions.
 
         The note is part of the predicate, which the history of the table shows. Only a writer could set user metadata
         by an option. A MERGE or a DELETE takes them from a setting of the session, which all its threads
         share, also those of the program. The note is in a condition on a partition column, so it costs nothing, and a
         DELETE of whole partitions still changes only metadata. No optimiser simplifies the condition.
         """
-        noted = f"CAST({self.expression(statement.note_placeholder)} AS STRING) <> {{note}}"
-        where = f"{noted} AND {self._within(statement.where, BINDING[nodes.And])}"
-        if statement.using is None:
+        by = nodes.Column(statement.by, "t")
+        conditions: list[Expression] = [*statement.on]
+        if statement.reads:
+            kind = _KINDS.get(statement.by, Type.BIGINT)
+            conditions.insert(0, by.is_in(nodes.Literal(value, kind) for value in statement.reads))
+        if statement.where is not None:
+            conditions.append(statement.where)
+        where = f"CAST({self.expression(by)} AS STRING) <> {{note}}"
+        if conditions:
+            where += f" AND {self._within(all_of(*conditions), BINDING[nodes.And])}"
+        if statement.removes_partitions:
             return f"DELETE FROM {statement.table} t WHERE {where}"
-        clauses = " ".join(map(self._clause, statement.clauses))
-        using = self.using(statement.using)
-        return f"MERGE INTO {statement.table} t USING {using} s ON {where} {clauses}"
+        clauses = [*map(self._change, statement.changes), *map(self._insert, statement.inserts)]
+        using = self.using(statement)
+        return f"MERGE INTO {statement.table} t USING {using} s ON {where} {' '.join(clauses)}"
 
-    def _clause(self, clause: Clause) -> str:
-        condition = ""
-        if clause.when is not None:
-            condition = f" AND {self._within(clause.when, BINDING[nodes.And])}"
-        sets = {column: self.expression(value) for column, value in (clause.sets or {}).items()}
-        if clause.inserts:
-            return f"WHEN NOT MATCHED{condition} THEN INSERT ({', '.join(sets)}) VALUES ({', '.join(sets.values())})"
+    def _change(self, clause: Clause) -> str:
+        when = f"WHEN MATCHED{self._when(clause)} THEN"
         if clause.sets is None:
-            return f"WHEN MATCHED{condition} THEN DELETE"
-        assigned = ", ".join(f"{column} = {value}" for column, value in sets.items())
-        return f"WHEN MATCHED{condition} THEN UPDATE SET {assigned}"
+            return f"{when} DELETE"
+        sets = (f"{name} = {self.expression(value)}" for name, value in clause.sets.items())
+        return f"{when} UPDATE SET {', '.join(sets)}"
 
-    def using(self, using: Using) -> str:
+    def _insert(self, clause: Clause) -> str:
+        sets = clause.sets or {}
+        values = ", ".join(map(self.expression, sets.values()))
+        return f"WHEN NOT MATCHED{self._when(clause)} THEN INSERT ({', '.join(sets)}) VALUES ({values})"
+
+    def _when(self, clause: Clause) -> str:
+        if clause.when is None:
+            return ""
+        return f" AND {self._within(clause.when, BINDING[nodes.And])}"
+
+    def using(self, statement: Statement) -> str:
         """The source of a statement."""
-        if isinstance(using, Given):
-            return self._given(using)
-        if not using.columns:
-            return "(SELECT 1 AS one)"
-        if len(using.values) > MOST_NAMED:
-            return self._source(rows_table(using))
-        # One inline table, because Spark analyses a UNION ALL of SELECTs branch by branch: seconds for 200.
-        return f"(SELECT * FROM {self.inline(using)} AS rows({', '.join(using.columns)}))"
-
-    def inline(self, rows: Rows) -> str:
-        """Rows as an inline table."""
-        kinds = list(rows.columns.values())
-        values = (
-            ", ".join(
-                self.literal(nodes.Literal(v, kind)) for v, kind in zip(each, kinds, strict=True)
-            )
-            for each in rows.values
-        )
-        return f"VALUES {', '.join(f'({each})' for each in values)}"
-
-    def _given(self, given: Given) -> str:
-        source = self._source(given.rows)
-        if not given.constants and not given.beside:
+        named, new = statement.named, statement.new
+        if new is None:
+            if named is None:
+                return "(SELECT 1 AS one)"
+            if named.num_rows > MOST_NAMED:
+                return self._source(named)
+            # One inline table, because Spark analyses a UNION ALL of SELECTs branch by branch: seconds for 200.
+            return f"(SELECT * FROM {self.inline(named)} AS rows({', '.join(named.column_names)}))"
+        source = self._source(new)
+        if named is None:
             return source
-        constants = (f", {self.literal(v)} AS {n}" for n, v in given.constants.items())
-        columns = [*given.columns, *given.constants]
-        beside = (
-            " UNION ALL SELECT "
-            + ", ".join(self.literal(each[name]) if name in each else "NULL" for name in columns)
-            for each in given.beside
-        )
-        return f"(SELECT *{''.join(constants)} FROM {source}{''.join(beside)})"
+        known = new.column_names if isinstance(new, pa.Table) else new.columns
+        more = [name for name in named.column_names if name not in known]
+        columns = [
+            self._literals(named, name) if name in named.column_names else repeat("NULL")
+            for name in (*known, *more)
+        ]
+        kinds = {field.name: _TYPES[field.type] for field in named.schema}
+        nulls = (f", {self.literal(nodes.Literal(None, kinds[name]))} AS {name}" for name in more)
+        rows = (f" UNION ALL SELECT {', '.join(row)}" for row in zip(*columns, strict=False))
+        return f"(SELECT *{''.join(nulls)} FROM {source}{''.join(rows)})"
+
+    def inline(self, rows: pa.Table) -> str:
+        """Rows as an inline table."""
+        columns = [self._literals(rows, name) for name in rows.column_names]
+        rows = (f"({', '.join(row)})" for row in zip(*columns, strict=True))
+        return f"VALUES {', '.join(rows)}"
+
+    def _literals(self, rows: pa.Table, name: str) -> list[str]:
+        """The values of a column."""
+        kind = _TYPES[rows.schema.field(name).type]
+        values = (row[name] for row in records(rows.select([name])))
+        return [self.literal(nodes.Literal(value, kind)) for value in values]
 
     def _source(self, rows: Source) -> str:
         name = _SOURCE if not self.sources else f"{_SOURCE}{len(self.sources)}"
@@ -298,8 +318,8 @@ class Renderer:
 
     def among(self, among: Among) -> str:
         """The text of a condition about many values."""
-        rows = Rows({"wanted": among.type}, [(value,) for value in among.values])
-        source, part = self._source(rows_table(rows)), self.expression(among.part)
+        wanted = pa.table({"wanted": array(list(among.values), ARROW_TYPES[among.type])})
+        source, part = self._source(wanted), self.expression(among.part)
         if among.type is Type.STRING:
             return f"EXISTS (SELECT 1 FROM {source} WHERE wanted <=> {part})"
         return f"{part} IN (SELECT wanted FROM {source})"

@@ -6,18 +6,16 @@ tests start their sessions here, so that they run with the measured settings.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import how_to_install
 from tubeq_spark.storage.location import on_databricks
-from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm, require_java
+from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm
 from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS, delta_is_on, spark_conf
 
 if TYPE_CHECKING:
@@ -27,24 +25,9 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
-
-# Loggers of failed jobs of Spark, whose failure the caller gets as an exception. Statements of the queue fail
-# on purpose, by raise_error(), if the rows have changed since they were read.
-_REPORTED_ANYWAY: Final = (
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.sql.delta.commands.MergeIntoCommand",
-    "org.apache.spark.sql.delta.files.DeltaFileFormatWriter",
-    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
-    "org.apache.spark.util.Utils",
-)
-
 _SCALA: Final = "2.13"
 _DELTA_TESTED: Final = "4.4.0"
 _JAR_A_SPARK: Final = (4, 1)
-#: The folder of the downloaded jars, unless `spark.jars.ivy` names another one.
-_IVY_HOME: Final = "~/.ivy2.5.2"
 _DELTA_CLASS: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _starting = threading.Lock()
 
@@ -86,8 +69,7 @@ def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
     spark-submit runs, the settings of spark-submit take precedence, and it also sets master, memory
     and addresses, so the same program runs on a cluster.
 
-    The first start on a machine downloads Delta's jars from Maven Central, about 13 MB. It logs a
-    warning with the settings for a mirror and for hosts without a network.
+    The first start on a machine downloads Delta's jars from Maven Central into `~/.ivy2.5.2`, about 13 MB.
 
     Args:
         app_name: Name of the application.
@@ -158,34 +140,14 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
     # A stopped session leaves its JVM running, and a process has only one JVM.
     if SparkContext._gateway is not None:  # noqa: SLF001  there is no public name
         return _session_on(SparkConf().setAll(list(settings.items())))
-    require_java()
     # Spark reads only the environment; the first python3 on the PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    _tell_of_fetching(settings)
     output = HeldBackOutput()
     try:
         return _session_on(conf, launch_jvm(conf, output))
     finally:
         output.let_go()
-
-
-def _tell_of_fetching(settings: Mapping[str, str]) -> None:
-    """Log a warning if Spark is about to download Delta's jars, which takes time and a network."""
-    if "spark.jars.ivySettings" in settings:
-        return  # the settings may name any folder
-    package = delta_package()
-    folder = Path(settings.get("spark.jars.ivy", _IVY_HOME)).expanduser()
-    group, artifact, number = package.split(":")
-    if (folder / "jars" / f"{group}_{artifact}-{number}.jar").exists():
-        return
-    logger.warning(
-        "fetching Delta's jars (%s, some 13 MB, once) from Maven Central into %s; behind a mirror set the "
-        "environment variable DEFAULT_ARTIFACT_REPOSITORY to its URL, and without a network copy that "
-        "folder from a machine where Spark has started once",
-        package,
-        folder,
-    )
 
 
 def _session_of_submit(settings: Mapping[str, str]) -> SparkSession:
@@ -207,7 +169,7 @@ def _session_on(conf: SparkConf, gateway: JavaGateway | None = None) -> SparkSes
 
     context = SparkContext(conf=conf, gateway=gateway)
     session = SparkSession.builder.getOrCreate()
-    jvm: Any = context._jvm  # noqa: SLF001  the class path and the loggers are the JVM's
+    jvm: Any = context._jvm  # noqa: SLF001  the class path is the JVM's
     try:
         jvm.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_CLASS)
     except Py4JJavaError:
@@ -217,8 +179,4 @@ def _session_on(conf: SparkConf, gateway: JavaGateway | None = None) -> SparkSes
             f"{delta_package()}, or start a new process"
         )
         raise StoreError(message) from None
-    if conf.get("spark.log.level") == LOCAL_SETTINGS["spark.log.level"]:
-        log4j = jvm.org.apache.logging.log4j
-        for name in _REPORTED_ANYWAY:
-            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     return session

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import on_databricks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -19,85 +19,44 @@ SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 SCHEDULER: Final = "spark.scheduler.mode"
 
 
-class Setting(NamedTuple):
-    """A value of a Spark setting, and the reason for it."""
-
-    value: str
-    reason: str
-
-
-SETTINGS: Final[Mapping[str, Setting]] = {
-    "spark.sql.extensions": Setting(
-        "io.delta.sql.DeltaSparkSessionExtension",
-        "Delta's own statements and its checks of plans.",
-    ),
-    "spark.sql.catalog.spark_catalog": Setting(
-        "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "Tables by name or by path, delta.`/path`, are Delta tables.",
-    ),
-    SNAPSHOT_PARTITIONS: Setting(
-        "1",
-        "Every new version of a table rebuilds its state by a job of this many tasks, 50 if "
-        "unset: the dearest default, with it a put, take and ack last 2.7 times as long.",
-    ),
-    "spark.sql.shuffle.partitions": Setting(
-        "2",
-        "A MERGE of a batch joins a few rows; 200 tasks for them double the time of a take. "
-        "Raise it for jobs that shuffle much else.",
-    ),
-    "spark.sql.adaptive.enabled": Setting(
-        "false",
-        "Adaptive execution runs each stage as a job of its own, 5 to 10 % of a small "
-        "statement, and with so few partitions there is nothing to adapt.",
-    ),
-    _TIME_ZONE: Setting(
-        "UTC",
-        "All times of a queue are UTC; in any other zone Delta also verifies the list of "
-        "files at each commit.",
-    ),
-    "spark.databricks.delta.allFilesInCrc.enabled": Setting(
-        "false",
-        "The list of files in each version's checksum file is written and verified, but "
-        "nothing on the path of a queue reads it.",
-    ),
-    "spark.databricks.delta.commit.idempotencyCheck.enabled": Setting(
-        "true",
-        "A commit that landed while its answer was lost is recognised by Delta, instead of "
-        "being written twice or conflicting with itself.",
-    ),
-    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": Setting(
-        "false",
-        "A statement of the queue writes to one or few partitions: the shuffle before the "
-        "write only costs.",
-    ),
-    "spark.databricks.delta.optimizeWrite.enabled": Setting(
-        "false",
-        "It shuffles before each write; a batch is one file already.",
-    ),
-    "spark.databricks.delta.autoCompact.enabled": Setting(
-        "false",
-        "It rewrites files after a commit, within the statement, and what it rewrites "
-        "conflicts with takes. The sweeper folds small segments where nobody works.",
-    ),
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": Setting(
-        "8",
-        "VACUUM, by which a sweep removes dead files, lists directories in this many tasks: "
-        "10,000 if unset, which is minutes on a small machine.",
-    ),
-    SCHEDULER: Setting(
-        "FAIR",
-        "Heartbeats are jobs of a pool of their own, which gets the next free slot. By default they "
-        "wait for the last task of each job before them, and the session may end meanwhile.",
-    ),
+#: The recommended settings, as in `conf/spark-defaults.conf`.
+SETTINGS: Final[Mapping[str, str]] = {
+    # Delta's own statements and its checks of plans.
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    # Tables by name or by path, delta.`/path`, are Delta tables.
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # So many tasks rebuild each version's state; the default, 50, takes 2.7 times as long.
+    SNAPSHOT_PARTITIONS: "1",
+    # A MERGE of a batch joins a few rows. Raise it for jobs that shuffle much else.
+    "spark.sql.shuffle.partitions": "2",
+    # It runs each stage as a job of its own: 5 to 10 % of a small statement.
+    "spark.sql.adaptive.enabled": "false",
+    # All times of a queue are UTC; else Delta verifies the list of files at each commit.
+    _TIME_ZONE: "UTC",
+    # The list of files in checksum files is written and verified, but never read.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # Delta recognises a commit whose answer was lost, and does not repeat it.
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # A statement writes to few partitions, so the shuffle before it only costs.
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+    # It shuffles before each write; a batch is one file already.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    # It rewrites files after a commit, and conflicts with takes; the sweeper does not.
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    # VACUUM lists directories in so many tasks, by default in 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    # Heartbeats have a pool of their own; else they wait for the tasks of all jobs.
+    SCHEDULER: "FAIR",
 }
 
 _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 #: Settings that all sessions of a program share, with their values at the start of the first session.
 _OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
 
+_OF_SESSION: Final = {name: SETTINGS[name] for name in SETTINGS if name not in _OF_PROGRAM}
 #: Settings of the queue's own sessions, whatever those of the caller's session are.
 OWN_SETTINGS: Final[Mapping[str, str]] = {
-    **{name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM},
+    **_OF_SESSION,
     # After a lost answer, the history must have the number of rows that the commit changed.
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
@@ -154,8 +113,9 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     # The progress bar would overwrite what a program prints.
     "spark.ui.showConsoleProgress": "false",
-    # Warnings about each small statement say nothing new.
-    "spark.log.level": "ERROR",
+    # Warnings about each small statement say nothing new, and a failed statement raises an exception. Statements of the
+    # queue fail on purpose, by raise_error(), if the rows have changed since they were read.
+    "spark.log.level": "FATAL",
 }
 
 
@@ -163,7 +123,7 @@ def spark_conf() -> dict[str, str]:
     """Return the session settings that we recommend for a queue.
 
     Delta's extension and catalog are included, the Delta jar is not: clusters bring it along, and
-    `local_session` resolves it. The reason for each setting is in `SETTINGS`.
+    `local_session` resolves it. The reason for each setting is in `conf/spark-defaults.conf`.
 
     Returns:
         A new dict of settings, for a session's builder, a cluster's page or spark-defaults.conf.
@@ -172,22 +132,22 @@ def spark_conf() -> dict[str, str]:
         >>> spark_conf()["spark.databricks.delta.snapshotPartitions"]
         '1'
     """
-    return {name: setting.value for name, setting in SETTINGS.items()}
+    return dict(SETTINGS)
 
 
 def missing_settings(spark: SparkSession) -> list[str]:
-    """List the recommended settings that matter and that are off in a session.
+    """List the recommended settings that a session lacks.
 
-    Works on classic sessions and on Spark Connect. A setting that the session refuses to show counts as on, because
-    the caller could not change it.
+    Works on classic sessions and on Spark Connect. A setting that the session refuses to show counts as there,
+    because the caller could not change it.
 
     Args:
         spark: Any session.
 
     Returns:
-        Names of settings, as in `SETTINGS`; empty if all is well.
+        Names of settings, as in `SETTINGS`, but none that all sessions of a program share; empty if all is well.
     """
-    return [name for name, accepts in _MATTERING.items() if not _is_on(spark, name, accepts)]
+    return [name for name, value in _OF_SESSION.items() if asked(spark, name, value) != value]
 
 
 def require_spark(spark: SparkSession) -> None:
@@ -219,40 +179,11 @@ def delta_is_on(spark: SparkSession) -> bool:
     Returns:
         Whether statements on Delta tables can work.
     """
-    return not any(name in _DELTA_ITSELF for name in missing_settings(spark))
-
-
-def _contains(text: str) -> Callable[[str], bool]:
-    return lambda value: text in value.lower()
-
-
-def _at_most(limit: int) -> Callable[[str], bool]:
-    # A few more partitions than recommended may be a decision of the program, but the default is an oversight.
-    return lambda value: value.isdecimal() and int(value) <= limit
-
-
-def _is_off(value: str) -> bool:
-    return value.lower() != "true"
-
-
-# The settings whose absence breaks something, or costs measurable time. An unset value is "".
-_MATTERING: Final[Mapping[str, Callable[[str], bool]]] = {
-    "spark.sql.extensions": _contains("deltasparksessionextension"),
-    # Unity Catalog has a class of its own that knows Delta.
-    "spark.sql.catalog.spark_catalog": bool,
-    SNAPSHOT_PARTITIONS: _at_most(8),
-    "spark.sql.shuffle.partitions": _at_most(16),
-    _TIME_ZONE: _contains("utc"),
-    "spark.databricks.delta.commit.idempotencyCheck.enabled": _contains("true"),
-    "spark.databricks.delta.optimizeWrite.enabled": _is_off,
-    "spark.databricks.delta.autoCompact.enabled": _is_off,
-}
-
-
-def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bool:
-    if name in _DELTA_ITSELF and on_databricks():
+    if on_databricks():
         return True  # Databricks has Delta built in, and shows it in no setting.
-    return accepts(asked(spark, name, hidden=SETTINGS[name].value) or "")
+    extensions, catalog = (asked(spark, name, SETTINGS[name]) for name in _DELTA_ITSELF)
+    # Catalogs of other classes may know Delta, too.
+    return catalog is not None and SETTINGS[_DELTA_ITSELF[0]] in (extensions or "")
 
 
 def asked(spark: SparkSession, name: str, hidden: str | None = None) -> str | None:

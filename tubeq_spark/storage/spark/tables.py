@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tubeq_spark.clock import SystemClock
@@ -22,15 +21,13 @@ from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import (
-    columns_of,
     creation_of,
     view_of_taken_utubes,
 )
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrameWriter
 
@@ -41,10 +38,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds between the attempts to create a table that others may be creating.
 _CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-
-#: The patterns of a commit's file in a log, and of a checkpoint of any kind.
-_COMMIT = r"/(\d{20})\.json$"
-_CHECKPOINT = r"/(\d{20})\.checkpoint"
 
 #: The names of the table feature for catalog-managed commits: the present one, and that of Delta 4.0.0.
 _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
@@ -64,27 +57,22 @@ class SparkTables(Tables):
         """Create a table if it does not exist, and return whether it did not. Another creator meanwhile is no error.
 
         Delta makes the directory of the log before the first commit. In between, a second CREATE fails,
-        or silently does nothing. A program that was stopped there never makes the commit. So
-        after a while this makes it by an append. If the other program goes on, one of both conflicts.
+        or silently does nothing.
 
         Raises:
-            StoreError: The place of the table has something else.
+            StoreError: The place of the table has something else, or what is left of a program that was stopped
+                before the first commit.
         """
-        wall = SystemClock()
         is_new = not self.is_table(table.name)
         for wait in _CREATION_WAITS:
             if self._is_first(creation_of(table)) and self.is_table(table.name):
                 return is_new
-            wall.sleep(wait)
-        if not self._has_log(table.name):
-            msg = f"{table.name} cannot be created: there is something else in its place"
-            raise StoreError(msg)
-        try:
-            self._begin(table)
-        except Exception as error:
-            if classify(error) is not Outcome.CONFLICT:
-                raise
-        return is_new
+            SystemClock().sleep(wait)
+        msg = (
+            f"{table.name} cannot be created: there is something else in its place, perhaps of a program that was "
+            "stopped before it had created the table: remove it"
+        )
+        raise StoreError(msg)
 
     def show_taken_utubes(self, table: str) -> None:
         """Show the taken sub-queues of a tube by a view, if the table has a name in a catalog."""
@@ -95,23 +83,6 @@ class SparkTables(Tables):
         except AnalysisException:
             # The tube needs no view, and some principals may create tables only.
             log.warning("there is no view of the taken sub-queues of %s", table, exc_info=True)
-
-    def _has_log(self, table: str) -> bool:
-        """Whether the directory of the log exists, for a table with a path."""
-        path = path_of(table)
-        return path is not None and _finds(
-            lambda: self._engine.files(f"{path}/_delta_log").limit(1).collect()
-        )
-
-    def _begin(self, table: NewTable) -> None:
-        """Write a table's first commit by an empty append, into a log that may exist."""
-        nothing = self._engine.spark.createDataFrame([], columns_of(table.columns))
-        writer = nothing.write.format("delta").mode("append").options(**table.properties)
-        save(writer.partitionBy(*table.partitions), table.name)
-        # Such a commit keeps only Delta's own properties.
-        for name, value in table.properties.items():
-            if not name.startswith("delta."):
-                self.set_property(table.name, name, value)
 
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False if another commit came first."""
@@ -137,8 +108,10 @@ class SparkTables(Tables):
         # All writers of the table wait for it.
         with self._engine.hurried(table):
             self._engine.run(f"VACUUM {table}")
-        directory = _directory_here(table)
-        if directory is None:
+        path = path_of(table)
+        directory = None if path is None else local_directory(path)
+        if directory is None or not directory.is_dir():
+            # The table is elsewhere, or on another host.
             return
         hours = hours_of(self.properties(table), LOG_RETENTION)
         if hours is not None:
@@ -171,8 +144,13 @@ class SparkTables(Tables):
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
-        with self._engine.reading():
-            return _finds(lambda: self._engine.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
+        try:
+            with self._engine.reading():
+                return bool(self._engine.own.sql(f"SELECT * FROM {name}").columns)
+        except AnalysisException as error:
+            if is_missing_table(error):
+                return False
+            raise
 
     def properties(self, table: str) -> Mapping[str, str | None]:
         """The properties of a table."""
@@ -186,18 +164,10 @@ class SparkTables(Tables):
         return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
 
     def extent(self, table: str) -> Extent:
-        """Measure a table, by DESCRIBE DETAIL and one listing of its log."""
-        modified = F.unix_micros("lastModified")
-        detail = self._engine.frame(f"DESCRIBE DETAIL {table}")
-        location, files, size_bytes, committed_us = self._engine.collect(
-            detail.select("location", "numFiles", "sizeInBytes", modified)
-        )[0]
-        log = self._log(f"{location}/_delta_log")
-        if log is None:
-            version, committed_us = self.last_commit(table)
-            return Extent(files, size_bytes, version, committed_us, None)
-        version, checkpoint = log
-        return Extent(files, size_bytes, version, committed_us, version - checkpoint)
+        """Measure a table. Spark itself writes the checkpoints, so nobody asks for the commits since the last one."""
+        (detail,) = self._engine.sql_rows(f"DESCRIBE DETAIL {table}")
+        version, committed_us = self.last_commit(table)
+        return Extent(detail["numFiles"], detail["sizeInBytes"], version, committed_us, None)
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """The size of the data files of some segments of a tube, by Spark's metadata."""
@@ -212,20 +182,6 @@ class SparkTables(Tables):
         """The newest commits to a table, the newest first."""
         return [read_commit(row) for row in self._engine.newest(table, limit)]
 
-    def _log(self, log: str) -> tuple[int, int] | None:
-        """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
-        numbers = [F.regexp_extract("path", pattern, 1) for pattern in (_COMMIT, _CHECKPOINT)]
-        newest = [F.max(F.when(number != "", number.cast("bigint"))) for number in numbers]
-        try:
-            with self._engine.reading():
-                version, checkpoint = self._engine.files(log).agg(*newest).collect()[0]
-        except (AnalysisException, StoreError):
-            if self._engine.unreachable:
-                raise
-            # A catalog may hide the directory of a managed table.
-            return None
-        return None if version is None else (version, -1 if checkpoint is None else checkpoint)
-
 
 def save(writer: DataFrameWriter, table: str) -> None:
     """Write to a table by its name or its path."""
@@ -234,21 +190,3 @@ def save(writer: DataFrameWriter, table: str) -> None:
         writer.saveAsTable(table)
     else:
         writer.save(path)
-
-
-def _directory_here(table: str) -> Path | None:
-    """The local directory of a table with a path; `None` if it is elsewhere, or on another host."""
-    path = path_of(table)
-    directory = None if path is None else local_directory(path)
-    return directory if directory is not None and directory.is_dir() else None
-
-
-def _finds(look: Callable[[], object]) -> bool:
-    """Whether a query finds its table."""
-    try:
-        look()
-    except AnalysisException as error:
-        if is_missing_table(error):
-            return False
-        raise
-    return True

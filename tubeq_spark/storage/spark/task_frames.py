@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
+#: Columns that are shown as they are stored, but durations in seconds.
+_SHOWN = ("pri", "utube", "data", "created", "ttl / 1000000D AS ttl", "ttr / 1000000D AS ttr")
 _TAKEN = string(TaskState.TAKEN.value)
 #: The state after an event, if the event alone determines it.
 _AFTER = {
@@ -81,8 +83,7 @@ class TaskFrames:
         # Like `Task.owner`: the session without its epoch, for taken tasks only.
         owner = f"CASE WHEN {state} = {_TAKEN} THEN substring_index(owner, '/', 1) END"
         return self.engine.in_user_session(
-            f"SELECT task_id, {state} AS state, pri, utube, data, created, "
-            "ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
+            f"SELECT task_id, {state} AS state, {', '.join(_SHOWN)}, "
             f"{next_event} AS next_event, attempts, {owner} AS owner, taken_at, "
             f"error FROM {source} WHERE {where}",
             self._table.name,
@@ -127,12 +128,7 @@ def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
         "_commit_timestamp AS at",
         "_commit_version AS version",
         "step",
-        "pri",
-        "utube",
-        "data",
-        "created",
-        "ttl / 1000000D AS ttl",
-        "ttr / 1000000D AS ttr",
+        *_SHOWN,
         "next_event",
         "attempts",
         "owner",

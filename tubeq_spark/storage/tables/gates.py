@@ -13,20 +13,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tubeq_spark.model.ids import hash_of
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.arrow.select import matching
-from tubeq_spark.storage.expression import FAIL, Type, at, integer, literal, row
+from tubeq_spark.storage.expression import FAIL, at, integer, literal, row
 from tubeq_spark.storage.gate import Gate, GatesSeen
 from tubeq_spark.storage.query import Select, Union, count, count_if, least, named
-from tubeq_spark.storage.statement import Clause, Rows, Statement
+from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
-from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    import pyarrow as pa
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
@@ -39,13 +39,12 @@ _APART = [Gate(segment) for segment in GATES]
 _TOGETHER = [_APART[0], *(Gate(GATES[0], str(number)) for number in range(1, 256))]
 
 
-class Gates(SegmentWriter):
+class Gates:
     """The gates and the taken-utube rows of one tube."""
 
     def __init__(self, engine: Engine, table: TubeTable) -> None:
         """Use the table of a tube."""
-        super().__init__(table)
-        self._engine = engine
+        self._engine, self._table = engine, table
 
     @staticmethod
     def segment_of(utube: str | None) -> int:
@@ -101,12 +100,17 @@ class Gates(SegmentWriter):
             apart: Whether commits conflict if they change the same file, so that each gate has a file of its own.
         """
         gates = (_APART if apart else _TOGETHER) if several else _APART[:1]
-        is_same = _T.segment == _S.segment, _T.utube.same_as(_S.utube)
-        return self._statement(
-            [gate.segment for gate in gates],
-            [*is_same, _T.tube == -self._table.id],
-            [Clause({"task_id": FAIL}), Clause(new_row(self._table, now_us), inserts=True)],
-            Rows({"segment": Type.BIGINT, "utube": Type.STRING}, gates),
+        segments, names = zip(*gates, strict=True)
+        return Statement(
+            self._table.name,
+            [Clause({"task_id": FAIL})],
+            [Clause(new_row(self._table, now_us))],
+            where=_T.tube == -self._table.id,
+            on=[_T.segment == _S.segment, _T.utube.same_as(_S.utube)],
+            named=pa.table(
+                {"segment": array(segments, pa.int64()), "utube": array(names, pa.string())}
+            ),
+            reads=[*dict.fromkeys(segments)],
             size=len(gates),
             tasks=0,
         )

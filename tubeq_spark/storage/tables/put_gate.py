@@ -20,35 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
-    Literal,
     Type,
     all_of,
-    any_of,
     at,
     case,
-    integer,
     literal,
-    null,
     row,
 )
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.rows import (
     COLUMNS,
-    INSERTED,
-    KEPT_KEY,
     PutsSeen,
-    stored_column,
     stored_tasks,
+    stored_values,
 )
 from tubeq_spark.storage.rows_after import rows_at
-from tubeq_spark.storage.statement import Clause, Given, Statement
+from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, PUT_GATE, SEGMENT_0, TubeTable
-from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -60,20 +54,25 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import PutIdentity, Source
     from tubeq_spark.storage.tables.tube_reader import TubeReader
 
-#: The name in the source row that removes the rows of old identities. The column `owner` has the name of an
-#: identity, and is NULL in the row of the gate. No identity has this name.
+#: The columns of the source rows for the gate, for identities, and for a tombstone, which must not be there. `owner` is
+#: the name of an identity.
+_NAMED = {
+    "segment": pa.int64(),
+    "task_id": pa.int64(),
+    "created": pa.int64(),
+    "owner": pa.string(),
+}
+#: The name in the source row that removes the rows of old identities. No identity has this name.
 _PRUNE = "prune"
 _ROW, _T, _S = row(), row("t"), row("s")
 
 
-class PutGate(SegmentWriter):
+class PutGate:
     """The gate of the puts into one tube."""
 
     def __init__(self, engine: Engine, table: TubeTable, reader: TubeReader) -> None:
         """Use the table of a tube."""
-        super().__init__(table)
-        self._engine = engine
-        self._reader = reader
+        self._engine, self._table, self._reader = engine, table, reader
 
     def read(
         self, now_us: int, identity: PutIdentity | None = None, *, counts: bool = False
@@ -195,48 +194,38 @@ class PutGate(SegmentWriter):
             forget_us: Identities that were last used before this moment are removed.
         """
         tube = self._table.id
-        beside = [self._row(seen.number + 1, now_us, None)]
+        named: list[tuple[Any, ...]]
+        named = [(SEGMENT_0, None, None, None), (PUT_GATE, seen.number + 1, now_us, None)]
+        owner: Expression = _T.owner
         newer: Expression = FALSE
-        forgotten: Expression = FALSE
         if identity is not None:
-            beside.append(self._row(identity.version, now_us, identity.name))
-            beside.append(self._row(0, now_us, _PRUNE))
+            named.append((PUT_GATE, identity.version, now_us, identity.name))
+            named.append((PUT_GATE, None, None, _PRUNE))
+            is_old = (_T.owner != identity.name) & (_T.created < at(forget_us))
+            owner = case((is_old, _PRUNE), other=_T.owner)
             newer = (_S.owner == identity.name) & (_T.task_id < identity.version)
-            forgotten = (_T.owner != identity.name) & (_T.created < at(forget_us))
-        values = {name: stored_column(name, "s") for name in (*INSERTED, "tube", "owner")}
-        values["attempts"] = integer(0)
-        values["tube"] = case((_S.state == KEPT_KEY, literal(-tube)), other=_S.tube)
-        # A tombstone matches the row of the gate, too, but no clause besides the last one.
-        as_read = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == seen.number)
-        is_same = any_of(_T.owner.same_as(_S.owner), (_S.owner == _PRUNE) & forgotten)
-        return self._statement(
-            [SEGMENT_0, PUT_GATE, *segments],
-            [_S.tube < 0, _T.tube.is_in([tube, -tube]), is_same],
+        values = stored_values(tube, "s") | {"owner": _S.owner}
+        is_own = _S.segment == PUT_GATE
+        values["tube"] = case((is_own, literal(-tube)), other=values["tube"])
+        as_read = all_of(_S.owner.is_null(), _T.segment == PUT_GATE, _T.task_id == seen.number)
+        return Statement(
+            self._table.name,
             [
                 Clause({"task_id": _S.task_id}, as_read),
                 Clause({"task_id": _S.task_id, "created": values["created"]}, newer),
-                Clause(None, (_S.owner == _PRUNE) & _T.owner.is_not_null()),
+                Clause(None, _S.owner == _PRUNE),
                 Clause({"task_id": FAIL}),
-                Clause(values, ~_S.owner.same_as(_PRUNE), inserts=True),
             ],
-            Given(
-                rows,
-                list(INSERTED),
-                {"tube": Literal(tube, Type.BIGINT), "owner": null(Type.STRING)},
-                beside,
-            ),
+            [Clause(values, _S.task_id.is_not_null())],
+            where=_T.tube.is_in([tube, -tube]),
+            # The segments of the new rows are empty, so these match none.
+            on=[_T.segment == _S.segment, owner.same_as(_S.owner)],
+            named=table_of(named, _NAMED),
+            new=rows,
+            reads=[SEGMENT_0, PUT_GATE, *segments],
             size=size,
             tasks=size,
         )
-
-    def _row(self, task_id: int, now_us: int, owner: str | None) -> dict[str, Literal]:
-        return {
-            "segment": Literal(PUT_GATE, Type.BIGINT),
-            "task_id": Literal(task_id, Type.BIGINT),
-            "created": Literal(now_us, Type.BIGINT),
-            "tube": Literal(-self._table.id, Type.BIGINT),
-            "owner": Literal(owner, Type.STRING),
-        }
 
 
 def _has(keys: Collection[str]) -> Expression:

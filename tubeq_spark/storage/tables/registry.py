@@ -14,7 +14,7 @@ from tubeq_spark.storage.expression import Lower, Micros, all_of, any_of, at, li
 from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
-from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Statement
+from tubeq_spark.storage.statement import Affected, Clause, Statement
 from tubeq_spark.storage.tables.system_table import SystemTable
 
 if TYPE_CHECKING:
@@ -147,10 +147,9 @@ class Registry(SystemTable):
             # The statement inserts nothing if a program has registered the name, the table or the id since the read.
             statement = Statement(
                 self._table,
-                any_of(_excludes(_T, new), _T.id >= number),
-                [Clause(record, inserts=True)],
-                _T.id,
-                ONE_ROW,
+                inserts=[Clause(record)],
+                where=any_of(_excludes(_T, new), _T.id >= number),
+                by="id",
             )
 
             def finish(affected: Affected) -> TubeRecord:
@@ -206,7 +205,7 @@ class Registry(SystemTable):
             )
             status = _LIVE if changed.is_live else _DROPPED
             sets = {"options": literal(text), "status": literal(status)}
-            statement = Statement(self._table, where, [Clause(sets)], _T.id, ONE_ROW)
+            statement = Statement(self._table, [Clause(sets)], where=where, by="id")
 
             def finish(affected: Affected) -> TubeRecord:
                 if affected.total != 1:

@@ -51,8 +51,6 @@ _T, _S = row("t"), row("s")
 _COUNT = small(1)
 #: The events of a change that buries a task which has used up its attempts.
 _BURYING = {"release": "bury release", "ttr": "ttr bury"}
-#: Stands for a task id in a source row, which is never negative: for every row of a segment.
-EVERY = -1
 
 
 def _nobodys() -> dict[str, Expression]:

@@ -11,11 +11,14 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from tubeq_spark.model.membership import Member, SessionView, Survey
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.expression import FAIL, Micros, Type, all_of, any_of, integer, row
 from tubeq_spark.storage.query import Select, greatest
-from tubeq_spark.storage.statement import Clause, Rows, Statement
+from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.system_table import KeyedTable
 from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED
 
@@ -201,13 +204,13 @@ class Sessions(KeyedTable):
 
     def _compaction(self, rows: list[tuple[Any, ...]]) -> Statement:
         """Remove rows of keys below a `seq`, and write the total if it is unchanged."""
-        columns = {
-            "bucket": Type.INT,
-            "kind": Type.STRING,
-            "key": Type.STRING,
-            "below": Type.BIGINT,
-            "seen": Type.BIGINT,
-            "calls": Type.COUNTS,
+        kinds = {
+            "bucket": pa.int32(),
+            "kind": pa.string(),
+            "key": pa.string(),
+            "below": pa.int64(),
+            "seen": pa.int64(),
+            "calls": ARROW_TYPES[Type.COUNTS],
         }
         is_total, written = _S.kind == _TOTAL, _S.below - 1
         total: dict[str, Expression] = {
@@ -219,21 +222,17 @@ class Sessions(KeyedTable):
         }
         return Statement(
             self._table,
-            all_of(
-                _T.bucket == _S.bucket,
-                _T.kind == _S.kind,
-                _T.key == _S.key,
-            ),
             [
                 Clause({"seq": written, "calls": _S.calls}, is_total & (_T.seq == _S.seen)),
                 Clause({"seq": FAIL}, is_total),
                 Clause(None, _T.seq < _S.below),
                 Clause({"seq": _T.seq}),
-                Clause(total, is_total, inserts=True),
             ],
-            _T.bucket,
-            Rows(columns, rows),
-            {"bucket": sorted({bucket for bucket, *_ in rows})},
+            [Clause(total, is_total)],
+            on=[_T.bucket == _S.bucket, _T.kind == _S.kind, _T.key == _S.key],
+            named=table_of(rows, kinds),
+            by="bucket",
+            reads=sorted({bucket for bucket, *_ in rows}),
         )
 
 

@@ -10,7 +10,7 @@ from tubeq_spark.storage.arrow.columns import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, row
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
-from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Statement
+from tubeq_spark.storage.statement import Clause, Statement
 
 if TYPE_CHECKING:
     import random
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.statement import Affected
 
-_ROW, _T = row(), row("t")
+_ROW = row()
 _KEY = ("bucket", "kind", "session", "key")
 #: The types of the columns of `_tubeq_sessions` besides `calls`, in statements and in appended files.
 _TYPES = {
@@ -84,20 +84,18 @@ class KeyedTable(SystemTable):
         added = pa.table({name: _array(name, columns[name]) for name in columns})
 
         def attempt() -> Plan[None]:
-            return Plan(Append(self._table, added), lambda _: None)
+            return Plan(Statement(self._table, new=added), lambda _: None)
 
         self._loop.run(operation, self._table_lock, attempt)
 
     def _insert(self, values: Mapping[str, Any], unless: Expression) -> Statement:
         """Insert a row, unless another row `t` of its bucket fulfils a condition."""
-        bucket = values["bucket"]
         return Statement(
             self._table,
-            (_T.bucket == Literal(bucket, Type.INT)) & unless,
-            [Clause({name: _literal(name, values[name]) for name in values}, inserts=True)],
-            _T.bucket,
-            ONE_ROW,
-            {"bucket": [bucket]},
+            inserts=[Clause({name: _literal(name, values[name]) for name in values})],
+            where=unless,
+            by="bucket",
+            reads=[values["bucket"]],
         )
 
 

@@ -12,36 +12,40 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.arrow.columns import ARROW_TYPES, repeated, rows_table
+from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
 from tubeq_spark.storage.ended import Ended
-from tubeq_spark.storage.expression import FAIL, Type, any_of, row
-from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Rows, Statement
+from tubeq_spark.storage.expression import FAIL, all_of, any_of, row
+from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import taking
-from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.gate import Raise
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _T, _S = row("t"), row("s")
 #: The columns of source rows that name a task, with its lease segment and its take id; these are NULL if it is acked.
-_OF_TASKS = dict.fromkeys(("segment", "task_id", "to", "claim"), Type.BIGINT)
+_OF_TASKS = dict.fromkeys(("segment", "task_id", "to", "claim"), pa.int64())
 #: The further columns if there are gates. `number` is the new number of a gate, `text` that of a taken-utube row.
 _OF_GATES = {
-    "tube": Type.BIGINT,
-    "utube": Type.STRING,
-    "number": Type.BIGINT,
-    "text": Type.STRING,
+    "tube": pa.int64(),
+    "utube": pa.string(),
+    "number": pa.int64(),
+    "text": pa.string(),
 }
 
 
-class TakeWriter(SegmentWriter):
+class TakeWriter:
     """Builds the statements of takes in one tube."""
+
+    def __init__(self, table: TubeTable) -> None:
+        """Write to a tube's table."""
+        self._table = table
 
     def take(
         self,
@@ -65,33 +69,25 @@ class TakeWriter(SegmentWriter):
             acked: The tasks to remove.
             guards: Whether it fails if one of the tasks has changed. Otherwise it moves the others.
         """
-        names = _OF_TASKS if not raised.numbers else _OF_TASKS | _OF_GATES
-        own = self._own_rows(raised)
+        tasks = chosen.select(["segment", "task_id", "utube"])
+        tasks = tasks.append_column("to", to).append_column("claim", claim)
         others = [
-            *(
-                {"segment": row.segment, "task_id": row.task_id, "utube": row.utube}
-                for row in acked
-            ),
-            *own,
+            *({"segment": t.segment, "task_id": t.task_id, "utube": t.utube} for t in acked),
+            *self._own_rows(raised),
         ]
-        source = self._source(names, chosen, to, claim, others)
-        segments = chosen.column("segment").unique().to_pylist()
-        beside = [*dict.fromkeys(row["segment"] for row in others)]
-        clauses = [Clause(taking(self._table, _S.to, lease, _S.claim))]
+        beside = list(dict.fromkeys(row["segment"] for row in others))
+        changes = [Clause(taking(self._table, _S.to, lease, _S.claim))]
         if acked:
-            clauses.insert(0, Clause(None, _S.to.is_null()))
-        count = chosen.num_rows + len(acked)
-        statement = self._raising(
-            [*segments, *beside, *to.unique().to_pylist()],
-            [self._near(chosen, beside)],
-            clauses,
-            source,
-            raised,
-            lease.at_us,
-            count,
-            guards=guards,
+            changes.insert(0, Clause(None, _S.to.is_null()))
+        near = self._near(chosen, beside)
+        named = self._named(others, raised, tasks)
+        statement = self._raising(named, changes, near, raised, lease.at_us, guards=guards)
+        return replace(
+            statement,
+            writes=to.unique().to_pylist(),
+            tasks=chosen.num_rows + len(acked),
+            ended=Ended(self._table.id, len(acked)) if acked else None,
         )
-        return replace(statement, ended=Ended(self._table.id, len(acked))) if acked else statement
 
     def taken(self, lease: NewLease) -> Clause:
         """The change of a taken row, with its lease segment as `segment` and its take id as `claim` of its source."""
@@ -99,79 +95,70 @@ class TakeWriter(SegmentWriter):
 
     def tidy(self, change: Raise, now_us: int) -> Statement:
         """Change or remove taken-utube rows."""
-        own = self._own_rows(change)
-        kinds = _OF_TASKS | _OF_GATES
-        source = Rows(kinds, [tuple(map(row.get, kinds)) for row in own])
-        removed = [Clause(None, _S.to.is_null())]
-        segments = list(dict.fromkeys(row["segment"] for row in own))
-        return self._raising(segments, [], removed, source, change, now_us, 0)
+        named = self._named(self._own_rows(change), change)
+        return self._raising(named, [Clause(None, _S.to.is_null())], None, change, now_us)
 
     def _raising(
         self,
-        segments: Collection[int],
-        near: Sequence[Expression],
-        clauses: Sequence[Clause],
-        source: Rows | Given,
+        named: pa.Table,
+        changes: Sequence[Clause],
+        near: Expression | None,
         raised: Raise,
         now_us: int,
-        tasks: int,
         *,
         guards: bool = True,
     ) -> Statement:
-        """A statement over some segments that also raises gates."""
-        is_same: list[Expression] = [_T.segment == _S.segment, _T.task_id == _S.task_id]
+        """A statement over named rows that also raises gates.
+
+        Args:
+            named: The rows.
+            changes: The changes of tasks.
+            near: A condition that holds for all rows, by which files are skipped.
+            raised: The gates, which are among the rows.
+            now_us: The moment.
+            guards: Whether it fails if one of the rows is missing.
+        """
+        on = [_T.segment == _S.segment, _T.task_id == _S.task_id]
+        where = [] if near is None else [near]
         own: list[Clause] = []
         new: list[Clause] = []
         if raised.numbers:
-            is_same += [_T.utube.same_as(_S.utube), _T.tube == _S.tube]
+            on += [_T.utube.same_as(_S.utube), _T.tube == _S.tube]
             own.append(Clause({"task_id": _S.number}, _S.number.is_not_null()))
             if raised.texts:
                 own.append(Clause({"owner": _S.text}, _S.text.is_not_null()))
                 values = new_row(self._table, now_us) | {"owner": _S.text}
-                new.append(Clause(values, _S.text.is_not_null(), inserts=True))
+                new.append(Clause(values, _S.text.is_not_null()))
         else:
-            is_same.append(self._table.mine(_T))
+            where.insert(0, self._table.mine(_T))
         if guards:
-            new.append(Clause({"segment": FAIL}, inserts=True))
-        return self._statement(
-            segments,
-            [*is_same, *near],
-            [*own, *clauses, *new],
-            source,
-            size=tasks + len(raised.numbers) + len(raised.texts),
-            tasks=tasks,
+            new.append(Clause({"segment": FAIL}))
+        return Statement(
+            self._table.name,
+            [*own, *changes],
+            new,
+            where=all_of(*where) if where else None,
+            on=on,
+            named=named,
+            reads=named.column("segment").unique().to_pylist(),
+            size=named.num_rows,
+            tasks=0,
             order=self._table.order,
         )
 
-    def _source(
-        self,
-        kinds: dict[str, Type],
-        chosen: pa.Table,
-        to: pa.Array,
-        claim: pa.Array,
-        others: Sequence[dict[str, Any]],
-    ) -> Rows | Given:
-        """The source rows of a take: the chosen tasks, and others."""
-        count = chosen.num_rows
-        known = {name: chosen.column(name) for name in ("segment", "task_id", "utube")}
-        known |= {"to": to, "claim": claim}
-        if count + len(others) <= MOST_NAMED:
-            listed = {name: values.to_pylist() for name, values in known.items()}
-            listed["tube"] = [self._table.id] * count
-            nothing = [None] * count
-            values = list(zip(*(listed.get(name, nothing) for name in kinds), strict=True))
-            return Rows(kinds, values + [self._values(kinds, other) for other in others])
-        known["tube"] = repeated(self._table.id, pa.int64(), count)
-        columns = {
-            name: known[name] if name in known else pa.nulls(count, ARROW_TYPES[kind])
-            for name, kind in kinds.items()
-        }
-        beside = rows_table(Rows(kinds, [self._values(kinds, other) for other in others]))
-        return Given(pa.concat_tables([pa.table(columns), beside]), list(kinds))
-
-    def _values(self, kinds: dict[str, Type], other: dict[str, Any]) -> tuple[Any, ...]:
-        """The values of a source row for an acked task, a gate or a taken-utube row."""
-        return tuple({"tube": self._table.id, **other}.get(name) for name in kinds)
+    def _named(
+        self, others: Sequence[dict[str, Any]], raised: Raise, tasks: pa.Table | None = None
+    ) -> pa.Table:
+        """The source rows of a take: tasks to take, and rows for acked tasks, gates and taken-utube rows."""
+        kinds = _OF_TASKS | _OF_GATES if raised.numbers else _OF_TASKS
+        values = [
+            [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
+        ]
+        found = table_of(values, kinds)
+        if tasks is None:
+            return found
+        tube = repeated(self._table.id, pa.int64(), tasks.num_rows)
+        return pa.concat_tables([whole(tasks.append_column("tube", tube), found.schema), found])
 
     def _own_rows(self, change: Raise) -> list[dict[str, Any]]:
         """The source rows for gates and taken-utube rows."""
