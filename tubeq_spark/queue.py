@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         QueueMetrics,
         SessionInfo,
         SweepReport,
+        VerifyReport,
     )
     from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
@@ -696,6 +697,42 @@ class Queue:
 
         queue = self._context
         return check(queue.opened, repair=repair, accept_loss=accept_loss, engine=queue.engine)
+
+    @_verb
+    def verify(
+        self,
+        tube: str | None = None,
+        *,
+        since: dt.datetime | None = None,
+        until: dt.datetime | None = None,
+    ) -> VerifyReport:
+        """Judge the commits that the logs of the tubes still have: was every rule kept?
+
+        It replays the commits, `retention_hours` of them, with the rows that each changed, and names each commit by
+        which a task was lost, came twice, or was held twice; by which a sub-queue lost its order; by which `parallel`,
+        `rate`, `most_taken`, `capacity` or a key was exceeded; or whose counts are wrong. It cannot see whether a
+        program got the result of a commit, nor what happened before the first commit that is left.
+
+        Args:
+            tube: The name of one tube, also of a dropped one; `None` is all tubes.
+            since: Judge only commits from this moment on, an aware datetime; `None`: from the first one that is left.
+            until: Judge only commits before this moment, an aware datetime; `None`: up to the newest one.
+
+        Returns:
+            What was judged, and the violations. `unread` has a sentence for what could not be read, such as
+            files that were removed meanwhile; that is no violation.
+
+        Raises:
+            InvalidOptionError: `since` or `until` is not an aware datetime.
+            TubeNotFoundError: No tube has had this name.
+            StoreError: The location is in a catalog, or on an object store that only Spark reaches.
+
+        Commits: none. It reads each data file of these commits once.
+        """
+        from tubeq_spark.verify.verify import verify  # noqa: PLC0415  most programs verify nothing
+
+        queue = self._context
+        return verify(queue.opened, tube, since, until, engine=queue.engine, drivers=queue.drivers)
 
     def copy_to(
         self, target: str | Path, *, storage_options: StorageOptions | None = None

@@ -23,6 +23,7 @@ from tubeq_spark.cli import (
     take,
     top,
     tubes,
+    verify,
     work,
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
@@ -177,6 +178,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.truncate,
     tubes.drop,
     check.check,
+    verify.verify,
     copy.copy,
     report.report,
     dashboard.dashboard,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _TIMED = "inCommitTimestamp"
 
 
-def _local_store(path: str) -> Store:
+def local_store(path: str) -> Store:
     """The files of the table in a directory."""
     return LocalStore(synced_log_of(Path(path)))
 
@@ -83,7 +83,7 @@ def check(
             return _check(text.rstrip("/"), engine.tables.store_of)
     # The lock must not repair the table first: the check itself examines the state after a power cut.
     lock_of = functools.partial(opened.table_lock, as_it_is=True) if repair else None
-    return _check(opened.uri, _local_store, lock_of, accept_loss=accept_loss)
+    return _check(opened.uri, local_store, lock_of, accept_loss=accept_loss)
 
 
 def _check(
