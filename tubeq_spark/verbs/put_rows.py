@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS, hash_of
 from tubeq_spark.payloads.arrow_values import places, refuse_large
 from tubeq_spark.payloads.put_table import checked
-from tubeq_spark.storage.arrow.columns import array, repeated, taken, whole
+from tubeq_spark.storage.arrow.columns import array, counted, repeated, taken, whole
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.task import PutResult
 from tubeq_spark.verbs.put import NewRows, add, with_kept_keys
@@ -139,8 +139,7 @@ def _of_table(ctx: TubeContext, put: PutTable, trace: str | None) -> NewRows[Add
         rows = whole(pa.table(columns), insert_schema(ctx.codec.arrow_type))
         return with_kept_keys(ctx, rows, numbering)
 
-    counts = {row["values"]: row["counts"] for row in pc.value_counts(buckets).to_pylist()}
-    return NewRows(counts, make, Added.of, put.data.nbytes)
+    return NewRows(counted(buckets), make, Added.of, put.data.nbytes)
 
 
 def buckets_of(utubes: pa.ChunkedArray | None, size: int) -> pa.Array:

@@ -10,7 +10,6 @@ statement, nothing has changed; after it, the change is done.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import plus
 from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.taken import Taken
-from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import TRUE, integer, row
 from tubeq_spark.storage.rows import whole_segments
@@ -211,7 +210,7 @@ class HeldBatch:
             if is_first:
                 raise Stale
             raise not_in_batch(named.difference(places.column("task_id").to_pylist()))
-        stored, moved = (Counter(rows.column("segment").to_pylist()) for rows in (places, some))
+        stored, moved = (counted(rows.column("segment")) for rows in (places, some))
         return some, sorted(stored - moved)
 
     def _worn(self, named: set[int] | None) -> int:

@@ -357,8 +357,7 @@ class Take:
 
     def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
         """As `_with_rows`, for batches: each has a lease segment of its own."""
-        delayed = counted(tasks.column("state"))[TaskState.DELAYED.value]
-        self._ctx.events.count("delay", delayed)
+        self._ctx.events.count("delay", counted(tasks.column("state"))[TaskState.DELAYED.value])
         found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
         groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
         return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}
