@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import TRUE
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.settle import KICK, Decision, changed, settlement
+from tubeq_spark.verbs.settle import KICK, Decision, settlement
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
@@ -49,7 +50,8 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
 
         def finish(affected: Affected) -> int:
             ctx.events.count("kick", affected.updated)
-            ctx.events.keep("kick", [row.task() for row in changed(statement, change, rows)])
+            after = rows_after(statement.changes, rows)
+            ctx.events.keep("kick", [row.task() for row in after])
             return affected.updated
 
         return Plan(statement, finish, now_us)
