@@ -185,7 +185,6 @@ def test_health_when_clocks_differ_from_the_storages_says_which(
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore:this Spark session makes queues slow")
 def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_names_it(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,11 +205,8 @@ def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_name
     assert name in found.problems[0].message
 
 
-@pytest.mark.thorough
-def test_health_when_a_log_has_no_checkpoints_names_its_tube(
-    spark: SparkSession, location: str
-) -> None:
-    queue = Queue(spark, location)
+def test_health_when_a_log_has_no_checkpoints_names_its_tube(location: str) -> None:
+    queue = Queue(None, location, engine="native")
     queue.create_tube("tube").put("a")
     log = Path(location, "tube", "_delta_log")
     newest = max(int(file.stem) for file in log.glob("*.json"))

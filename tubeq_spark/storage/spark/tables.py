@@ -27,7 +27,7 @@ from tubeq_spark.storage.spark.render import (
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrameWriter
 
@@ -144,8 +144,13 @@ class SparkTables(Tables):
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
-        with self._engine.reading():
-            return _finds(lambda: self._engine.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
+        try:
+            with self._engine.reading():
+                return bool(self._engine.own.sql(f"SELECT * FROM {name}").columns)
+        except AnalysisException as error:
+            if is_missing_table(error):
+                return False
+            raise
 
     def properties(self, table: str) -> Mapping[str, str | None]:
         """The properties of a table."""
@@ -185,14 +190,3 @@ def save(writer: DataFrameWriter, table: str) -> None:
         writer.saveAsTable(table)
     else:
         writer.save(path)
-
-
-def _finds(look: Callable[[], object]) -> bool:
-    """Whether a query finds its table."""
-    try:
-        look()
-    except AnalysisException as error:
-        if is_missing_table(error):
-            return False
-        raise
-    return True
