@@ -86,7 +86,9 @@ class Once:
     def __init__(self, engine: NativeEngine) -> None:
         self._engine = engine
 
-    def run(self, operation: str, _lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
+    def run(
+        self, operation: str, _lock: TableLock, attempt: Callable[[], Plan[T]], **_: object
+    ) -> T:
         plan = attempt()
         if plan.statement is None:
             return plan.finish(Affected())

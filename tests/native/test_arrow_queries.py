@@ -47,7 +47,6 @@ from tubeq_spark.storage.query import (
     Among,
     Function,
     Select,
-    any_holds,
     collected,
     count,
     count_if,
@@ -292,8 +291,8 @@ GROUPS: dict[str, dict[str, Any]] = {
     "sum of no rows": {"columns": {"n": total(R.pri)}, "where": FALSE},
     "moments": {"columns": {"a": least(R.next_event), "b": greatest(R.next_event)}},
     "texts": {"columns": {"a": least(R.utube), "b": greatest(R.utube)}},
-    "any": {"columns": {"a": any_holds(LONG), "n": count_if(LONG)}},
-    "any of no rows": {"columns": {"a": any_holds(LONG), "n": count_if(LONG)}, "where": FALSE},
+    "counted": {"columns": {"n": count_if(LONG)}},
+    "counted of no rows": {"columns": {"n": count_if(LONG)}, "where": FALSE},
     "no groups": {"columns": named("segment"), "where": FALSE, "by": ["segment"]},
     "having": {
         "columns": {"segment": R.segment, "n": count()}, "by": ["segment"], "having": R.n > 20,

@@ -266,11 +266,11 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
     assert not place.notes.asked_to_wait("t", NOW + 1_200 * US)
     survey = sessions.survey(NOW + 10)
     assert (survey.replaced, survey.vacuums) == (3, {3: NOW})
-    assert sessions.compact(1, place.loop) == 3
+    assert sessions.compact(1) == 3
     sessions.beat(member("four", 1, live=False, put=7, z=1), NOW)
-    assert sessions.compact(1, place.loop) == 1
+    assert sessions.compact(1) == 1
     assert [calls for calls in sessions.calls("nobody") if calls] == [{"put": 14, "z": 2}]
-    assert sessions.compact(1, place.loop) == 0
+    assert sessions.compact(1) == 0
 
 
 def test_slots_are_leased_extended_and_folded(place: Place) -> None:
@@ -282,7 +282,7 @@ def test_slots_are_leased_extended_and_folded(place: Place) -> None:
     assert (after.slot, after.holder) == (lease.slot, "holder")
     assert slots._leased()[lease.slot].bound == lease.bound + 10**9
     assert slots.extend(lease, lease.bound + 2 * 10**9) is not None
-    assert place.sessions.compact(1, place.loop) == 2
+    assert place.sessions.compact(1) == 2
     assert slots._leased()[lease.slot].bound == lease.bound + 2 * 10**9
 
 

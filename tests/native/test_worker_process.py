@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.storage.arrow.columns import array, counts, repeated
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, nested, repeated
+from tubeq_spark.storage.expression import Type
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,4 +78,6 @@ def test_array_holds_the_same_values_as_one_of_pyarrows(
 def test_counts_are_maps_by_name() -> None:
     kind = pa.map_(pa.string(), pa.int64())
     given = [{"put": 1, "take": 2}, {}]
-    assert counts(given).equals(pa.array([list(one.items()) for one in given], kind))
+    assert nested(given, ARROW_TYPES[Type.COUNTS]).equals(
+        pa.array([list(one.items()) for one in given], kind)
+    )

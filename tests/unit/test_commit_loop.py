@@ -506,14 +506,14 @@ def test_commit_when_others_always_come_first_gives_up_after_its_attempts(case: 
     assert run.is_free()
 
 
-def test_commit_that_is_impatient_gives_up_at_the_first_conflict_and_is_counted_with_the_rest() -> (
+def test_commit_without_retries_gives_up_at_the_first_conflict_and_is_counted_with_the_rest() -> (
     None
 ):
     run = Run([conflict()])
 
     with pytest.raises(ConflictError):
-        run.loop.impatient().run(
-            "take", run.table_lock, lambda: Plan(STATEMENTS["merge"], lambda a: a)
+        run.loop.run(
+            "take", run.table_lock, lambda: Plan(STATEMENTS["merge"], lambda a: a), retries=False
         )
 
     assert run.executed == 1

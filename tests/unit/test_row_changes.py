@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from tests.row_oracle import (
@@ -27,18 +28,23 @@ from tubeq_spark.model.changes import (
     errors_of,
 )
 from tubeq_spark.model.times import US
+from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, row
 from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
-from tubeq_spark.storage.tables.row_clauses import clause_of
-from tubeq_spark.storage.tables.take_writer import TakeWriter
+from tubeq_spark.storage.tables.row_clauses import clause_of, taking
 from tubeq_spark.task import TaskState
 
 #: For how long a key stays in use.
 FOR = 100 * US
 #: The same rows, kept as done.
 KEPT = [replace(row, state=TaskState.DONE) for row in GRID]
+
+
+def with_errors(errors: list[str | None]) -> pa.Table:
+    """Source rows with the error of each row."""
+    return pa.table({"error": pa.array(errors, pa.string())})
 
 
 @pytest.mark.parametrize("feed", [False, True])
@@ -52,9 +58,9 @@ def test_row_after_a_change_is_the_row_that_is_written_by_hand(
     expected = [after for row in rows if (after := row_after(change, row, most)) is not None]
 
     errors = [(errors_of(change) or {}).get(row.task_id) for row in rows]
-    assert rows_after([clause], rows, {"error": errors}) == expected
+    assert rows_after([clause], rows, with_errors(errors)) == expected
     alone = [
-        rows_after([clause], [row], {"error": [error]})
+        rows_after([clause], [row], with_errors([error]))
         for row, error in zip(rows, errors, strict=True)
     ]
     assert [after for found in alone for after in found] == expected
@@ -63,12 +69,11 @@ def test_row_after_a_change_is_the_row_that_is_written_by_hand(
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_clause_when_it_is_for_some_rows_leaves_all_others(name: str) -> None:
     which, rows = SELECTIONS[name], [*GRID, *KEPT]
-    named = {"task_id": [row.task_id for row in rows]}
     clause = clause_of(TABLE, which, Move(9))
     chosen = [selects(which, row) for row in rows]
 
     assert any(chosen)
-    assert rows_after([clause], rows, named) == [
+    assert rows_after([clause], rows) == [
         replace(row, segment=9) if is_one else row for row, is_one in zip(rows, chosen, strict=True)
     ]
 
@@ -95,14 +100,14 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
 
 
 def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
-    clause = TakeWriter(TABLE).taken(LEASE)
-    ids = [row.task_id for row in GRID]
-    source = {"segment": [n + 1_000 for n in ids], "claim": [-n for n in ids]}
+    kinds = {"to": pa.int64(), "claim": pa.int64()}
+    source = table_of([(row.task_id + 1_000, -row.task_id) for row in GRID], kinds)
+    clause = Clause(taking(TABLE, row("s").to, LEASE, row("s").claim))
 
     after = rows_after([clause], GRID, source)
 
     assert after == [taken(row, row.task_id + 1_000, -row.task_id, LEASE) for row in GRID]
-    assert rows_after([clause], [], {"segment": [], "claim": []}) == []
+    assert rows_after([clause], [], source) == []
 
 
 def test_row_when_it_is_removed_for_the_feed_of_changes_is_gone() -> None:

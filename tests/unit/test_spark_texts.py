@@ -59,7 +59,6 @@ WITHOUT_SQL = {
     "Sessions.files",
     "Sessions.last_commit",
     "Sessions.version",
-    "TakeWriter.taken",
     # By the log alone.
     "TubeReader.segments_by_log",
 }

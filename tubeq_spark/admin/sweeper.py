@@ -72,7 +72,7 @@ def _compact(queue: QueueContext, *, whole: bool) -> None:
     """
     # If it loses to a heartbeat, or to a lease of numbers, the next sweep makes it.
     with contextlib.suppress(ConflictError):
-        queue.sessions.compact(queue.config.fold_heartbeats, queue.loop.impatient(), whole=whole)
+        queue.sessions.compact(queue.config.fold_heartbeats, whole=whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,10 +138,8 @@ class CommitLoop:
             uniform: Returns random numbers from 0 to 1, for the jitter of waits.
             tally: Counts conflicts; a new one by default.
         """
-        self._engine = engine
-        self._config = config
-        self._wall = wall
-        self._uniform = uniform
+        self._engine, self._config = engine, config
+        self._wall, self._uniform = wall, uniform
         self._observer = config.observer or (lambda step, operation: None)
         self._retry_waits = RetryWaits(
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
@@ -150,19 +148,6 @@ class CommitLoop:
         self._process = os.getpid()
         #: The table of each table lock, once it was opened or committed to.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
-
-    def impatient(self) -> CommitLoop:
-        """A loop without retries, for work that can wait."""
-        config = replace(self._config, attempts=1)
-        loop = CommitLoop(
-            self._engine,
-            config,
-            self._wall,
-            self._uniform,
-            self.tally,
-        )
-        loop._process = self._process
-        return loop
 
     def require_own_process(self) -> None:
         """Raise in a forked process, because it has the same session and ids as its parent.
@@ -174,13 +159,21 @@ class CommitLoop:
         if process != self._process:
             raise was_forked(process, self._process, "has this queue open")
 
-    def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
+    def run(
+        self,
+        operation: str,
+        table_lock: TableLock,
+        attempt: Callable[[], Plan[T]],
+        *,
+        retries: bool = True,
+    ) -> T:
         """Repeat `attempt` until it commits, or decides to commit nothing.
 
         Args:
             operation: Its name, for the observer and for messages.
             table_lock: The lock to hold from the read to the commit.
             attempt: Reads and decides; called again after each conflict.
+            retries: Whether it is called again. Otherwise the work can wait.
 
         Raises:
             ConflictError: The retries are used up; nothing was written.
@@ -210,7 +203,7 @@ class CommitLoop:
                     counts.conflicts += 1
                 self._observer("conflicted", operation)
                 began = self._wall.monotonic() if began is None else began
-                wait = None if gives_up() else next(waits, None)
+                wait = next(waits, None) if retries and not gives_up() else None
                 if wait is None:
                     msg = (
                         f"{operation}: others committed first, retries used up; nothing was written"

@@ -44,7 +44,6 @@ class Function(StrEnum):
     MIN = "min"
     MAX = "max"
     SUM = "sum"
-    ANY = "bool_or"
     #: The value of the row whose `by` is the greatest.
     MAX_BY = "max_by"
     #: Each value once, in any order, without NULL.
@@ -88,11 +87,6 @@ def last_by(part: Expression, by: Expression) -> Aggregate:
 def total(part: Expression) -> Aggregate:
     """The sum; NULL if there are no rows."""
     return Aggregate(Function.SUM, part)
-
-
-def any_holds(condition: Expression) -> Aggregate:
-    """Whether a condition holds for any row; NULL if there are no rows."""
-    return Aggregate(Function.ANY, condition)
 
 
 def collected(part: Expression) -> Aggregate:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,14 +19,11 @@ from tubeq_spark.storage.expression import TRUE, Literal, Type
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tubeq_spark.storage.arrow.evaluate import Lookup
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause
-
-    #: The columns of the source rows, in the order of the rows; moments are microseconds.
-    Source: TypeAlias = Mapping[str, Sequence[Any]]
 
 _STATES = {state.value: state for state in TIMERS}
 #: The attributes of a StoredTask by the columns of a tube.
@@ -36,21 +33,21 @@ _ATTRIBUTES = {
 
 
 def rows_after(
-    clauses: Iterable[Clause], rows: Sequence[StoredTask], source: Source | None = None
+    clauses: Iterable[Clause], rows: Sequence[StoredTask], source: pa.Table | None = None
 ) -> list[StoredTask]:
     """The rows after a statement, without removed ones. The first clause that applies to a row changes it.
 
     Args:
         clauses: The changes of a statement.
         rows: The rows before it.
-        source: The columns of the source rows, in the order of the rows, if the clauses read them.
+        source: The source rows of these rows in their order, perhaps before others, if the clauses read them.
 
     Raises:
         NotByArrowError: A clause makes the statement fail.
     """
     after: list[StoredTask | None] = list(rows)
     left = list(range(len(rows)))
-    lookup = columns_of(rows, source or {})
+    lookup = columns_of(rows, source)
     for clause in clauses:
         if not left:
             break
@@ -65,19 +62,19 @@ def rows_after(
 
 def rows_at(rows: Sequence[StoredTask], state: Expression) -> list[StoredTask | None]:
     """Rows with their states at a moment (`TubeTable.state`); `None` for a task whose ttl has ended."""
-    letters = values_of(state, columns_of(rows, {}), len(rows))
+    letters = values_of(state, columns_of(rows), len(rows))
     pairs = zip(rows, letters, strict=True)
     return [None if letter is None else row.seen_as(_STATES[letter]) for row, letter in pairs]
 
 
-def columns_of(rows: Sequence[StoredTask], source: Source) -> Lookup:
+def columns_of(rows: Sequence[StoredTask], source: pa.Table | None = None) -> Lookup:
     """The columns of rows and of their source rows. Each is made when it is read first."""
 
     @cache
     def lookup(alias: str, name: str) -> pa.Array:
+        if alias == "s" and source is not None:
+            return source.column(name)[: len(rows)]
         kind = ARROW_TYPES[Type(TUBE_TYPES[name])]
-        if alias == "s":
-            return array(source[name], kind)
         return array([getattr(row, _ATTRIBUTES[name]) for row in rows], kind)
 
     return lookup

@@ -300,4 +300,4 @@ def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | No
         now_us = ctx.queue.now_us()
         plan = Plan(ctx.take_writer.tidy(change, now_us), lambda _: None, now_us)
         with contextlib.suppress(ConflictError):
-            ctx.queue.loop.impatient().run("forget", ctx.table_lock, lambda: plan)
+            ctx.queue.loop.run("forget", ctx.table_lock, lambda: plan, retries=False)

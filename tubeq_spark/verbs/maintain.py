@@ -150,7 +150,7 @@ def compact(ctx: TubeContext) -> int:
 def _fold(ctx: TubeContext, attempt: Callable[[], Plan[int]]) -> int:
     """Commit an attempt and return its result; 0 if another commit comes first."""
     try:
-        return ctx.queue.loop.impatient().run("fold", ctx.table_lock, attempt)
+        return ctx.queue.loop.run("fold", ctx.table_lock, attempt, retries=False)
     except ConflictError:
         return 0
 

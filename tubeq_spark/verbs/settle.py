@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError, NotTakenError, TaskNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import (
+    Become,
     Change,
     Every,
     GiveBack,
@@ -24,7 +25,6 @@ from tubeq_spark.model.changes import (
     Remove,
     Renew,
     Touch,
-    errors_of,
     released,
 )
 from tubeq_spark.model.takes import NewLease
@@ -257,7 +257,7 @@ def _plan(
     removes = isinstance(change, Remove)
     are_whole = removes and held_tasks.are_whole(rows)
     statement = settlement(ctx, places_of(rows), change, are_whole=are_whole)
-    if removes:
+    if removes or (isinstance(change, Become) and change.after.state is TaskState.DONE):
         # A task that was kept as done has already been counted.
         ended = sum(row.state is not TaskState.DONE for row in rows)
         statement = replace(statement, ended=Ended(tube, ended))
@@ -266,7 +266,7 @@ def _plan(
         if removes and not affected.total:
             # The segment that was to be deleted was gone.
             raise Stale
-        after = rows if removes else changed(statement, change, rows)
+        after = rows if removes else rows_after(statement.changes, rows, statement.named)
         if verb.keeps:
             held_tasks.add(tube, after)
         else:
@@ -298,13 +298,6 @@ def settlement(
         return replace(statement, ended=Ended(ctx.record.id))
     statement = ctx.writer.settle(rows, [(Every(), change)])
     return replace(statement, removes=statement.tasks) if removes and are_whole else statement
-
-
-def changed(statement: Statement, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
-    """Some rows after a statement, computed from its clauses."""
-    errors = errors_of(change)
-    source = None if errors is None else {"error": [errors.get(row.task_id) for row in rows]}
-    return rows_after(statement.changes, rows, source)
 
 
 def follow_up(ctx: TubeContext, verb: Verb) -> None:

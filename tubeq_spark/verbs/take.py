@@ -324,8 +324,12 @@ class Take:
             if not guards and affected.updated < count:
                 self._undo()
                 raise Stale
-            moved = tasks.append_column("to", to).append_column("claim", claim)
-            held = (self._batches if self._as_batches else self._with_rows)(moved, lease)
+            if self._as_batches:
+                held = self._batches(tasks.append_column("claim", claim), lease)
+            else:
+                held = self._with_rows(
+                    rows_after(statement.changes, self._rows, statement.named), lease
+                )
             return [held.get(take_ids.get(call, 0)) for call in calls]
 
         return Plan(statement, finish, limits.now_us, asked_by(self._requests))
@@ -339,24 +343,23 @@ class Take:
             self._look_for()
             raise
 
-    def _with_rows(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
-        """The taken tasks of each take id, with the columns `to` and `claim`. Also counts the ended delays."""
+    def _with_rows(self, tasks: Sequence[StoredTask], lease: NewLease) -> dict[int, Taken]:
+        """The taken tasks of each take id. Also counts the ended delays."""
         ctx = self._ctx
-        to, claims = (tasks.column(name).to_pylist() for name in ("to", "claim"))
-        changes, source = [ctx.take_writer.taken(lease)], {"segment": to, "claim": claims}
         held: dict[int, list[StoredTask]] = defaultdict(list)
-        for take_id, task in zip(claims, rows_after(changes, self._rows, source), strict=True):
-            held[take_id].append(task)
+        for task in tasks:
+            held[task.take_id or 0].append(task)
+        sizes = Counter(task.segment for task in tasks)
         delayed = [task for task in self._rows if task.state is TaskState.DELAYED]
         if delayed:
             ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
         return {
-            take_id: Taken.of_rows(some, lease, to.count(some[0].segment))
+            take_id: Taken.of_rows(some, lease, sizes[some[0].segment])
             for take_id, some in held.items()
         }
 
     def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
-        """As `_with_rows`, for batches: each has a lease segment of its own."""
+        """As `_with_rows`, for batches, by the column `claim`: each has a lease segment of its own."""
         self._ctx.events.count("delay", counted(tasks.column("state"))[TaskState.DELAYED.value])
         found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
         groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)

@@ -125,7 +125,7 @@ class Recorder:
 
     # -- as a commit loop -------------------------------------------------------------------------
 
-    def run(self, operation: str, _lock: object, attempt: Callable[[], Plan[T]]) -> T:
+    def run(self, operation: str, _lock: object, attempt: Callable[[], Plan[T]], **_: object) -> T:
         plan = attempt()
         if plan.statement is None:
             self.lines.append(f"nothing to commit: {operation}")

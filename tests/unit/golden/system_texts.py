@@ -223,7 +223,7 @@ def maintenance_of_sessions() -> Iterator[Case]:
         yield Case(
             f"Sessions.compact: {said}",
             lambda recorder, least=least, whole=whole: made(Sessions, SESSIONS, recorder).compact(
-                least, recorder.loop, whole=whole
+                least, whole=whole
             ),
             [rows],
         )

@@ -94,11 +94,6 @@ def table_of(rows: Sequence[Sequence[Any]], kinds: Mapping[str, pa.DataType]) ->
     return pa.table(columns)
 
 
-def counts(values: Sequence[Mapping[str, int]]) -> pa.Array:
-    """Counts by name."""
-    return nested(values, pa.map_(pa.string(), pa.int64()))
-
-
 def scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """One value."""
     return array([value], kind)[0]

@@ -36,7 +36,6 @@ _MERGES = {
     Function.COUNT: Function.SUM,
     Function.COUNT_IF: Function.SUM,
     Function.SUM: Function.SUM,
-    Function.ANY: Function.ANY,
     Function.MIN: Function.MIN,
     Function.MAX: Function.MAX,
 }

@@ -112,9 +112,6 @@ class Groups:
                 return self._counted(self._numbers.filter(values))
             case Function.SUM:
                 return self._only_known(values, self._summed(values))
-            case Function.ANY:
-                holding = self._counted(self._numbers.filter(values))
-                return self._only_known(values, pc.greater(holding, _ZERO))
             case Function.COLLECT:
                 return self._collected(values)
             case Function.MIN:

@@ -13,7 +13,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import repeated
 from tubeq_spark.storage.log.commit_text import info_in
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
-from tubeq_spark.storage.log.versions import commit_name
+from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
 from tubeq_spark.storage.note import Note, note_in, text_with_note
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Replay:
     def starts(self) -> Sequence[int]:
         """The versions from which commits can be read: checkpoints, and `BEGINNING` if there is the first commit."""
         commits = set(self._facts.versions)
-        starts = {BEGINNING, *self._facts.parts}
+        starts = {BEGINNING, *self._facts.checkpoints}
         return sorted(start for start in starts if start + 1 in commits)
 
     def moment(self, version: int) -> int:
@@ -102,7 +102,7 @@ class Replay:
             return self._schema.empty_table(), {}
         state = self._facts.checkpoint(start)
         if state is None:
-            message = self._facts.bad_checkpoints.get(self._facts.parts[start][0], "is not whole")
+            message = self._facts.bad_checkpoints.get(checkpoint_name(start), "is gone")
             raise CutError(start, f"the checkpoint of version {start} {message}")
         return self._added(start, state), _totals(state)
 

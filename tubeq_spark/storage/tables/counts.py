@@ -17,7 +17,6 @@ from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, ro
 from tubeq_spark.storage.query import (
     Select,
     Union,
-    any_holds,
     collected,
     count,
     count_if,
@@ -156,16 +155,16 @@ def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting
         "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
         "n": count_if(mine),
         "due": count_if(mine & predicates.is_due(now_us)),
-        "gone": any_holds(table.is_gone),
-        "dropped": any_holds(mine & (_ROW.segment == SEGMENT_0)),
+        "gone": count_if(table.is_gone),
+        "dropped": count_if(mine & (_ROW.segment == SEGMENT_0)),
     }
     segments = Select(table.name, columns, by=["segment", "owner"], skips=())
     is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
     columns = {
         "due": total(_ROW.due),
         "owners": collected(_ROW.owner),
-        "gone": count_if(_ROW.gone),
-        "dropped": count_if(_ROW.dropped),
+        "gone": count_if(_ROW.gone > 0),
+        "dropped": count_if(_ROW.dropped > 0),
         "tiny": count_if(is_tiny),
     }
     found = engine.rows(Select(segments, columns))[0]

@@ -11,15 +11,13 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from tubeq_spark.model.membership import Member, SessionView, Survey
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
-from tubeq_spark.storage.commit_loop import CommitLoop, Plan
+from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import FAIL, Micros, Type, all_of, any_of, integer, row
 from tubeq_spark.storage.query import Select, greatest
 from tubeq_spark.storage.statement import Clause, Statement
-from tubeq_spark.storage.tables.system_table import KeyedTable
+from tubeq_spark.storage.tables.system_table import TYPES, KeyedTable
 from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED
 
 if TYPE_CHECKING:
@@ -173,15 +171,15 @@ class Sessions(KeyedTable):
 
     # -- compaction ---------------------------------------------------------------------------
 
-    def compact(self, least: int, loop: CommitLoop, *, whole: bool = False) -> int:
+    def compact(self, least: int, *, whole: bool = False) -> int:
         """Remove replaced rows of all kinds, and sessions that all members have left.
 
         The newest row of every other member stays, because the member may go on. The same commit adds the counters
-        of removed members to one row, and rewrites each changed bucket into one file.
+        of removed members to one row, and rewrites each changed bucket into one file. It gives up if a heartbeat or a
+        lease conflicts with it. At most one commit.
 
         Args:
             least: The fewest removable rows for which it commits.
-            loop: A loop that may give up, because this conflicts with heartbeats and leases. At most one commit.
             whole: Whether all buckets are rewritten, even if no row is removed.
 
         Returns:
@@ -200,18 +198,12 @@ class Sessions(KeyedTable):
             source = [*map(_place, changed), *_totals(rows)]
             return Plan(self._compaction(source), lambda affected: affected.deleted)
 
-        return loop.run("fold_sessions", self._table_lock, attempt)
+        return self._loop.run("fold_sessions", self._table_lock, attempt, retries=False)
 
     def _compaction(self, rows: list[tuple[Any, ...]]) -> Statement:
         """Remove rows of keys below a `seq`, and write the total if it is unchanged."""
-        kinds = {
-            "bucket": pa.int32(),
-            "kind": pa.string(),
-            "key": pa.string(),
-            "below": pa.int64(),
-            "seen": pa.int64(),
-            "calls": ARROW_TYPES[Type.COUNTS],
-        }
+        names = ("bucket", "kind", "key", "below", "seen", "calls")
+        kinds = {name: ARROW_TYPES[TYPES.get(name, Type.BIGINT)] for name in names}
         is_total, written = _S.kind == _TOTAL, _S.below - 1
         total: dict[str, Expression] = {
             "bucket": _S.bucket,

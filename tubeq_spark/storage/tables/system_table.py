@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from tubeq_spark.storage.arrow.columns import array, counts
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, row
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
@@ -23,17 +21,18 @@ if TYPE_CHECKING:
 
 _ROW = row()
 _KEY = ("bucket", "kind", "session", "key")
-#: The types of the columns of `_tubeq_sessions` besides `calls`, in statements and in appended files.
-_TYPES = {
-    "bucket": (Type.INT, pa.int32()),
-    "kind": (Type.STRING, pa.string()),
-    "session": (Type.STRING, pa.string()),
-    "key": (Type.STRING, pa.string()),
-    "epoch": (Type.BIGINT, pa.int64()),
-    "seq": (Type.BIGINT, pa.int64()),
-    "status": (Type.STRING, pa.string()),
-    "lease_until": (Type.TIMESTAMP, pa.timestamp("us", "UTC")),
-    "at": (Type.TIMESTAMP, pa.timestamp("us", "UTC")),
+#: The types of the columns of `_tubeq_sessions`, in statements and in appended files.
+TYPES = {
+    "bucket": Type.INT,
+    "kind": Type.STRING,
+    "session": Type.STRING,
+    "key": Type.STRING,
+    "epoch": Type.BIGINT,
+    "seq": Type.BIGINT,
+    "status": Type.STRING,
+    "lease_until": Type.TIMESTAMP,
+    "calls": Type.COUNTS,
+    "at": Type.TIMESTAMP,
 }
 
 
@@ -80,8 +79,8 @@ class KeyedTable(SystemTable):
 
     def _append(self, operation: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows of equal columns by a blind append, which conflicts with nothing. One commit."""
-        columns = {name: [each[name] for each in rows] for name in rows[0]}
-        added = pa.table({name: _array(name, columns[name]) for name in columns})
+        kinds = {name: ARROW_TYPES[TYPES[name]] for name in rows[0]}
+        added = table_of([[row[name] for name in kinds] for row in rows], kinds)
 
         def attempt() -> Plan[None]:
             return Plan(Statement(self._table, new=added), lambda _: None)
@@ -92,16 +91,8 @@ class KeyedTable(SystemTable):
         """Insert a row, unless another row `t` of its bucket fulfils a condition."""
         return Statement(
             self._table,
-            inserts=[Clause({name: _literal(name, values[name]) for name in values})],
+            inserts=[Clause({name: Literal(values[name], TYPES[name]) for name in values})],
             where=unless,
             by="bucket",
             reads=[values["bucket"]],
         )
-
-
-def _array(name: str, values: Sequence[Any]) -> pa.Array:
-    return counts(values) if name == "calls" else array(values, _TYPES[name][1])
-
-
-def _literal(name: str, value: Any) -> Literal:
-    return Literal(value, Type.COUNTS if name == "calls" else _TYPES[name][0])

@@ -89,10 +89,6 @@ class TakeWriter:
             ended=Ended(self._table.id, len(acked)) if acked else None,
         )
 
-    def taken(self, lease: NewLease) -> Clause:
-        """The change of a taken row, with its lease segment as `segment` and its take id as `claim` of its source."""
-        return Clause(taking(self._table, _S.segment, lease, _S.claim))
-
     def tidy(self, change: Raise, now_us: int) -> Statement:
         """Change or remove taken-utube rows."""
         named = self._named(self._own_rows(change), change)

@@ -17,7 +17,6 @@ from tubeq_spark.storage.query import (
     Firsts,
     Select,
     Struct,
-    any_holds,
     count,
     count_if,
     greatest,
@@ -305,13 +304,11 @@ class TubeReader:
         values = {
             "rows": count(),
             "older": count_if(predicates.is_older(newest)),
-            "in_lease_segment": any_holds(_ROW.state == _TAKEN),
+            "taken": count_if(_ROW.state == _TAKEN),
         }
         parts: Parts = {"having": _ROW.older > 0, "order": _SEGMENT, "limit": limit}
         found = self._by(_SEGMENT, values, self._table.mine(), **parts)
-        return [
-            SegmentSpan(r["segment"], r["older"] == r["rows"], r["in_lease_segment"]) for r in found
-        ]
+        return [SegmentSpan(r["segment"], r["older"] == r["rows"], r["taken"] > 0) for r in found]
 
     def kept_keys(self, now_us: int, until_us: int | None = None) -> list[KeptKeys]:
         """All segments with rows for keys; arguments as for `predicates.is_free_key`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.model.changes import Become, Every, Remove, errors_of, segments_of
+from tubeq_spark.model.changes import Every, Remove, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import FAIL, any_of, literal, row
@@ -133,6 +133,7 @@ class TubeWriter:
         on = [_T.segment == _S.segment]
         if are_named:
             on.append(_T.task_id == _S.task_id)
+        removes = any(isinstance(change, Remove) for _, change in changes)
         errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
         if errors is not None:
             of_rows = [errors.get(task_id) for task_id in rows.column("task_id").to_pylist()]
@@ -148,15 +149,5 @@ class TubeWriter:
             writes=[segment for _, change in changes for segment in segments_of(change)],
             size=rows.num_rows,
             tasks=rows.num_rows if are_named else None,
-            ended=self._ended([change for _, change in changes]),
+            ended=Ended(self._table.id) if removes else None,
         )
-
-    def _ended(self, changes: Sequence[Change]) -> Ended | None:
-        """The count of tasks that such changes end: removed rows, or a row that is kept as done."""
-        for change in changes:
-            match change:
-                case Remove():
-                    return Ended(self._table.id)
-                case Become(_, after) if after.state is TaskState.DONE:
-                    return Ended(self._table.id, 1)
-        return None
