@@ -23,7 +23,8 @@ import crawl
 from loopback import FAULTS, serve
 
 from tubeq_spark.jobs.crawler.parts import TUBE
-from tubeq_spark.jobs.program.starting import MISSING, end
+from tubeq_spark.jobs.program.starting import end
+from tubeq_spark.programs import ExitCode, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,10 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse.parse_args(argv)
     roots = [_package(name) for name in _PACKAGES]
     if None in roots:
-        from tubeq_spark.programs import how_to_install  # noqa: PLC0415  only now it is needed
-
         sys.stderr.write(f"demo.py: first {how_to_install('native', 'cli', 'jobs')}\n")
-        return MISSING
+        return ExitCode.BAD_USE
     # All the rest takes a second or two to import.
     print("Starting three web servers on this machine, and a crawler of them …", flush=True)
     with ExitStack() as stack:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import uuid
 from contextlib import nullcontext
 from functools import cache
@@ -25,7 +24,6 @@ from tests.one_jvm import (
     pytest_configure,
     pytest_xdist_make_scheduler,
 )
-from tests.time_limit import ORDER, STOP_AT, is_over, ranks
 from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
 
@@ -80,23 +78,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests on Spark, which last longest.
-
-    The files of a run that has to end have an order of their own, power cuts always first.
-    """
-    order = os.environ.get(ORDER)
-    if order:
-        rank = ranks((item.location[0] for item in items), order, "tests/power/")
-        items.sort(key=lambda item: rank[item.location[0]])
+    """Begin with the tests on Spark, which last longest."""
     items.sort(key=lambda item: not needs_the_jvm(item))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin no test when the time of the run is over."""
+    """Note whether a JVM runs already."""
     item.stash[_HAD_JVM] = _has_jvm() or needs_the_jvm(item)
-    if is_over(os.environ.get(STOP_AT, ""), time.time()):
-        pytest.skip("left to another run, the time of this one is over")
 
 
 @pytest.hookimpl(wrapper=True)

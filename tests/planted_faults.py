@@ -98,7 +98,7 @@ FAULTS = (
     ),
     Fault(
         "a kick takes the newest tasks",
-        "verbs/kick.py",
+        "verbs/settle_batch.py",
         "ctx.reader.places(buried, order=ctx.table.order, limit=count",
         "ctx.reader.places(buried, order=(), limit=count",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueConfig"]
 
-#: The environment variable with the default durability of a process.
+#: The environment variable with the durability of new locations.
 DURABILITY = "TUBEQ_DURABILITY"
 
 #: Seconds by which the clocks of hosts may differ.
@@ -31,11 +31,6 @@ class Durability(StrEnum):
     """The last second: each table is consistent, and is written to the disk once a second."""
     NONE = "none"
     """Everything that the system has not written by itself, and perhaps the table with it."""
-
-    @property
-    def rank(self) -> int:
-        """The strength of the durability: a greater number promises more."""
-        return (Durability.NONE, Durability.TABLE, Durability.COMMIT).index(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +71,10 @@ class QueueConfig:
         durability: Which commits to local files a power cut may lose. "commit": none that was
             acknowledged, because a verb returns when its commit is on the disk. "table": those of
             about the last second; each table stays consistent. "none": all that the operating
-            system has not written yet, and perhaps whole tables; for tests and scratch. The
-            environment variable `TUBEQ_DURABILITY` sets the default. If several queue objects of a
-            process open a location, the strongest durability counts. Other storage is durable by
-            itself.
+            system has not written yet, and perhaps whole tables; for tests and scratch. A location
+            has the durability with which it is made, and all programs follow it; another one is
+            refused there. `None`: that of the location, and for a new one that of the environment
+            variable `TUBEQ_DURABILITY`, by default "commit". Other storage is durable by itself.
         observer: Called as `observer(step, operation)` at each step of each commit, with the steps
             `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop an
             operation between two steps. Its exceptions are not caught.
@@ -104,7 +99,7 @@ class QueueConfig:
     retention_hours: int = 2
     key_days: int = 30
     vacuum_hours: float = 6.0
-    durability: str = field(default_factory=lambda: os.environ.get(DURABILITY) or "commit")
+    durability: str | None = None
     observer: Callable[[str, str], None] | None = None
     traces: bool = False
 
@@ -126,8 +121,7 @@ class QueueConfig:
             validation.seconds(name, getattr(self, name))
         if self.clock_skew is not None:
             validation.seconds("clock_skew", self.clock_skew)
-        if self.durability not in {*Durability}:
-            validation.refuse("durability", self.durability, f"one of {', '.join(Durability)}")
+        self.new_durability()
         if self.observer is not None and not callable(self.observer):
             validation.refuse("observer", self.observer, "a function of (step, operation)")
         validation.boolean("traces", self.traces)
@@ -136,6 +130,19 @@ class QueueConfig:
     def skew(self) -> float:
         """`clock_skew`, or its default."""
         return _SKEW if self.clock_skew is None else self.clock_skew
+
+    def new_durability(self) -> Durability:
+        """The durability of a location that is made with these settings.
+
+        Raises:
+            InvalidOptionError: There is no such durability.
+        """
+        named = self.durability
+        if named is None:
+            named = os.environ.get(DURABILITY) or Durability.COMMIT
+        if named not in {*Durability}:
+            validation.refuse("durability", named, f"one of {', '.join(Durability)}")
+        return Durability(named)
 
     def at(self, *, local: bool) -> QueueConfig:
         """Return the settings with the defaults for a location, on local files or not."""

@@ -5,6 +5,7 @@
   for all programs; `BadUseError` is for errors that the user of the program can fix; `note` prints
   such sentences; `open_spark` returns the session, embedded or of a Connect server; `quiet_loggers`
   hides Spark's log of failed statements unless the user asks for it;
+- `Stop` makes Ctrl-C and SIGTERM a request, which a program sees between two batches;
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own), and `until_signal` lets
@@ -18,16 +19,10 @@ This module imports pyspark only for a queue that needs Spark (`Defaults.needs_s
 
 from __future__ import annotations
 
-from tubeq_spark.cli.program import (
-    BadUseError,
-    ExitCode,
-    load_function,
-    note,
-    open_spark,
-    quiet_loggers,
-    run_program,
-)
+from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
+from tubeq_spark.cli.program import load_function, note, open_spark, quiet_loggers, run_program
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
+from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
@@ -37,6 +32,7 @@ __all__ = [
     "BadUseError",
     "Defaults",
     "ExitCode",
+    "Stop",
     "how_to_install",
     "is_classic",
     "load_function",

@@ -10,16 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import (
-    closing,
     copying,
-    creating,
-    opening,
+    life,
     sweeper,
     tubes,
 )
-from tubeq_spark.admin.engines import Engines, engines_of, open_location
+from tubeq_spark.admin.engines import Engines, engines_of
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import Durability, QueueConfig
+from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     StoreError,
@@ -30,8 +28,8 @@ from tubeq_spark.model.arguments import check_new, check_settings, register_driv
 from tubeq_spark.model.ids import require_ids
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us, us_from_seconds
-from tubeq_spark.observe import health, notebook, progress, sessions, statistics
-from tubeq_spark.observe.health import Health, Limits
+from tubeq_spark.observe import health, notebook, progress, statistics
+from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.storage.location import local_directory
@@ -55,9 +53,11 @@ if TYPE_CHECKING:
         QueueMetrics,
         SessionInfo,
         SweepReport,
+        VerifyReport,
     )
     from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
+    from tubeq_spark.observe.health import Health
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
@@ -161,7 +161,8 @@ class Queue:
         Raises:
             QueueNotFoundError: The location has no queue and `create` is False; nothing was
                 created.
-            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid, or the location
+                was made with another durability than `config` has.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, or has another committer than `engine`; or the
                 clock is past September 2093, the end of the task ids.
@@ -170,15 +171,15 @@ class Queue:
         a session.
         """
 
-        def make(durability: Durability) -> Engines:
-            return engines_of(spark, location, engine, storage_options, durability)
+        def make() -> Engines:
+            return engines_of(spark, location, engine, storage_options)
 
         self._begin(location, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,
         location: object,
-        make_engines: Callable[[Durability], Engines],
+        make_engines: Callable[[], Engines],
         session_uuid: uuid.UUID | str | None,
         clock: Clock | None,
         config: QueueConfig | None,
@@ -194,7 +195,7 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        self._engines = make_engines(Durability(self._config.durability))
+        self._engines = make_engines()
         self._storage_options = self._engines.storage_options
         #: The arguments, besides location and name, by which an unpickled tube is opened again.
         self._again = (self._config, self._engines.name, self._storage_options)
@@ -214,10 +215,10 @@ class Queue:
     def _open(
         self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
-        opened = open_location(self._engines, location, self._config, create=create)
+        opened = self._engines.opens(location, self._config, create=create)
         local = local_directory(opened.uri) is not None
         self._config = self._config.at(local=local)
-        self._context = opening.make_context(
+        self._context = life.make_context(
             self._engines, opened, clock, self._config, self._registry_type
         )
         #: The returned tubes by name. A tube has no reference to the queue object, so that the queue object is
@@ -234,7 +235,7 @@ class Queue:
             if_interrupted(session.stop)
             session.join(other, session.check_alive(other))
         self._context.life.state = QueueState.RUNNING
-        closing.close_when_forgotten(self._context)
+        life.close_when_forgotten(self._context)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
@@ -247,7 +248,7 @@ class Queue:
     @_verb
     def _rows_for_notebook(self) -> Html:
         context_of = self._opener()
-        records = closing.known_tubes(self._context)
+        records = life.known_tubes(self._context)
         found = self._contexts_of(records[: notebook.TUBES], context_of)
         return notebook.queue_rows(self._context, found, [record.name for record in records])
 
@@ -355,14 +356,15 @@ class Queue:
             del options[parameter]
         drivers = self._context.drivers
         new = check_new(drivers, name, type, options, in_replicaset=self._in_replicaset)
-        creating.require_supported(self._context, new)
+        if new.options.schema is not None:
+            check_payload(new.options.schema, has_spark=self._context.spark is not None)
         is_mine, began = False, self._context.clock.monotonic()
         with self._lock:
             # Another thread may have closed it meanwhile.
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = creating.create(self._context, new, if_not_exists, owner)
+                record, is_new = tubes.create(self._context, new, if_not_exists, owner)
                 tube = self._wrap(record, began)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
@@ -420,7 +422,7 @@ class Queue:
                     return known
             ctx = tubes.make_context(self._context, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
-            drop = functools.partial(closing.drop, self._context, record)
+            drop = functools.partial(life.drop, self._context, record)
             current = CurrentTube(ctx, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
@@ -429,7 +431,7 @@ class Queue:
     def _contexts(self) -> list[TubeContext]:
         """All tubes of types that this queue object knows, by name."""
         context_of = self._opener()
-        return self._contexts_of(closing.known_tubes(self._context), context_of)
+        return self._contexts_of(life.known_tubes(self._context), context_of)
 
     def _contexts_of(
         self, records: Iterable[TubeRecord], context_of: Callable[[TubeRecord], TubeContext]
@@ -526,8 +528,8 @@ class Queue:
         """
         self._context.uninterrupted(self._closing().close)
 
-    def _closing(self) -> closing.Closing:
-        return closing.Closing(self._context, lambda record: tubes.context_of(self._wrap(record)))
+    def _closing(self) -> life.Closing:
+        return life.Closing(self._context, lambda record: tubes.context_of(self._wrap(record)))
 
     @_verb
     def hand_over(self, ttr: float) -> uuid.UUID:
@@ -561,7 +563,7 @@ class Queue:
             session.hand_over(seconds)
             # The session stops only now: if the step before fails, the queue object is still open, and holds its tasks.
             session.stop()
-            closing.end(self._context)
+            life.end(self._context)
             return session.uuid
 
     def _own_temporary(self, owner: str) -> None:
@@ -643,12 +645,13 @@ class Queue:
 
         Commits: none.
         """
-        limits = Limits(
+        return health.examine(
+            self._context,
+            self._opener(),
             validation.seconds("overdue", overdue),
             validation.seconds("drift", drift),
             validation.count("files", files, least=1),
         )
-        return health.examine(self._context, self._opener(), limits)
 
     @_verb
     def sessions(self) -> list[SessionInfo]:
@@ -663,7 +666,7 @@ class Queue:
 
         Commits: none.
         """
-        return sessions.sessions_of(self._context, self._contexts())
+        return statistics.sessions_of(self._context, self._contexts())
 
     @_verb
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
@@ -694,6 +697,42 @@ class Queue:
 
         queue = self._context
         return check(queue.opened, repair=repair, accept_loss=accept_loss, engine=queue.engine)
+
+    @_verb
+    def verify(
+        self,
+        tube: str | None = None,
+        *,
+        since: dt.datetime | None = None,
+        until: dt.datetime | None = None,
+    ) -> VerifyReport:
+        """Judge the commits that the logs of the tubes still have: was every rule kept?
+
+        It replays the commits, `retention_hours` of them, with the rows that each changed, and names each commit by
+        which a task was lost, came twice, or was held twice; by which a sub-queue lost its order; by which `parallel`,
+        `rate`, `most_taken`, `capacity` or a key was exceeded; or whose counts are wrong. It cannot see whether a
+        program got the result of a commit, nor what happened before the first commit that is left.
+
+        Args:
+            tube: The name of one tube, also of a dropped one; `None` is all tubes.
+            since: Judge only commits from this moment on, an aware datetime; `None`: from the first one that is left.
+            until: Judge only commits before this moment, an aware datetime; `None`: up to the newest one.
+
+        Returns:
+            What was judged, and the violations. `unread` has a sentence for what could not be read, such as
+            files that were removed meanwhile; that is no violation.
+
+        Raises:
+            InvalidOptionError: `since` or `until` is not an aware datetime.
+            TubeNotFoundError: No tube has had this name.
+            StoreError: The location is in a catalog, or on an object store that only Spark reaches.
+
+        Commits: none. It reads each data file of these commits once.
+        """
+        from tubeq_spark.verify.verify import verify  # noqa: PLC0415  most programs verify nothing
+
+        queue = self._context
+        return verify(queue.opened, tube, since, until, engine=queue.engine, drivers=queue.drivers)
 
     def copy_to(
         self, target: str | Path, *, storage_options: StorageOptions | None = None

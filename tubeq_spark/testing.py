@@ -28,19 +28,14 @@ __all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
 _NEVER = 1 << 31
 
 
-def _needs_spark(what: str) -> StoreError:
-    return StoreError(
-        f"{what} is not there in memory: it needs Spark, a tubeq_spark.Queue(spark, location)"
-    )
-
-
 class InMemoryTube(Tube):
     """A tube of an `InMemoryQueue`; verbs with DataFrames or streams raise `StoreError`."""
 
     @property
     def table(self) -> str:
         """Raises `StoreError`, because the tube has no Delta table."""
-        raise _needs_spark("a tube's table")
+        msg = "a tube's table is not there in memory: it needs Spark, a tubeq_spark.Queue(spark, location)"
+        raise StoreError(msg)
 
 
 class InMemoryQueue(Queue):
@@ -118,8 +113,9 @@ class InMemoryQueue(Queue):
         shared = None if beside is None else beside._location  # noqa: SLF001  (one of its class)
         self._location: MemoryLocation = shared or MemoryLocation(clock)
         engine = MemoryEngine(self._location, clock)
-        engines = Engines("memory", engine, None, lambda config: open_location(engine, config))
-        self._begin(self._location.text, lambda _durability: engines, session_uuid, clock, config)
+        opens = lambda _text, config, create: open_location(engine, config)  # noqa: E731
+        engines = Engines("memory", engine, None, opens)
+        self._begin(self._location.text, lambda: engines, session_uuid, clock, config)
         if not isinstance(clock, SystemClock):
             # A heart beats in real time, but the time of this clock is chosen by the test.
             self._context.session.stop()

@@ -38,13 +38,13 @@ from tubeq_spark.verbs import (
     after_take,
     exchange,
     expire,
-    kick,
     maintain,
     put,
     put_rows,
     read,
     settle,
 )
+from tubeq_spark.verbs.settle_batch import kick
 from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
@@ -275,10 +275,8 @@ class Tube:
         of `put`. Conflicts as `put`. On the native engine it sometimes also compacts, as `put`
         does.
         """
-        call = replace(
-            arguments.put_call(items, options, self._ctx.driver),
-            trace=self._ctx.queue.traces.current(),
-        )
+        trace = self._ctx.queue.traces.current()
+        call = arguments.put_call(items, options, self._ctx.driver, trace)
 
         def attempt(ctx: TubeContext) -> list[Task] | None:
             # The rows are prepared again for each try, because the ttl of a task begins when it is put.
@@ -1011,7 +1009,7 @@ class Tube:
         Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the same segments.
         """
         number = None if count is None else validation.count("count", count)
-        return self._run(lambda ctx: kick.kick(ctx, number, where), name="kick")
+        return self._run(lambda ctx: kick(ctx, number, where), name="kick")
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks, named by their ids, ready again; their attempts begin at 0 again.

@@ -16,8 +16,7 @@ from bench.plan import Engine, Part, Plan, Session
 from bench.report import show
 from bench.results import Results
 from bench.sides import choose
-from tubeq_spark.jobs.program.stopping import Stop
-from tubeq_spark.programs import ExitCode, note, run_program
+from tubeq_spark.programs import ExitCode, Stop, note, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

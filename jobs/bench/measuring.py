@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.plan import Plan
     from bench.results import Results
     from bench.sides import Side
-    from tubeq_spark.jobs.program.stopping import Stop
+    from tubeq_spark.programs import Stop
 
 __all__ = ["Run"]
 

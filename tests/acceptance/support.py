@@ -104,10 +104,10 @@ class OnSpark:
         if queue.engine == "native":
             queue.close()
             return
-        from tubeq_spark.admin import closing  # noqa: PLC0415
+        from tubeq_spark.admin import life  # noqa: PLC0415
 
         queue._context.session.stop()
-        closing.end(queue._context)
+        life.end(queue._context)
 
     def _native(self, queue: Queue) -> Queue:
         """A queue without Spark at the location of another one, and by its clock."""

@@ -202,7 +202,8 @@ def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq, new_tube: NewTube) -> N
 
     assert result.exit_code == 1
     assert json.loads(result.stdout)["count"] == 2
-    assert "is full; 2 tasks were put before" in result.stderr
+    said = f"tube {tube.name} is full; 2 tasks were put before"
+    assert json.loads(result.stderr) == {"note": said}
 
 
 def test_put_when_a_later_batch_is_refused_tells_what_was_put_before(
@@ -243,8 +244,9 @@ def test_put_when_a_signal_comes_finishes_the_batch_in_hand_and_tells_what_was_p
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_put_when_a_second_signal_comes_says_that_the_batch_in_hand_is_perhaps_put(
-    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     tube = new_tube("fifo")
     put_many = Tube.put_many
@@ -252,15 +254,15 @@ def test_put_when_a_second_signal_comes_says_that_the_batch_in_hand_is_perhaps_p
     def put_when_signalled(self: Tube, items: list[Any], **options: Any) -> list[Task]:
         tasks = put_many(self, items, **options)
         if items == [3, 4]:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
+            signal.raise_signal(number)
         return tasks
 
     monkeypatch.setattr(Tube, "put_many", put_when_signalled)
 
     result = tubeq("put", tube.name, "--batch=2", stdin="1\n2\n3\n4\n5\n")
 
-    assert result.exit_code == 130
+    assert result.exit_code == 128 + number
     assert "tubeq: 2 tasks were put before, and perhaps the next 2\n" in result.stderr
 
 
@@ -447,22 +449,6 @@ def test_take_with_exec_when_its_delay_is_bad_runs_no_command(
     assert "delay=" in result.stderr
     assert not seen.exists()
     assert calls(queue, tube).get("take", 0) == 0
-
-
-def test_drop_without_a_terminal_asks_for_yes(
-    tubeq: Tubeq, new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifo")
-
-    refused = tubeq("drop", tube.name)
-
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert refused.stderr == (
-        "tubeq: nothing was dropped: without a terminal to ask at, say --yes\n"
-    )
-    assert tube.name in queue
-    assert tubeq("drop", tube.name, "--yes").stdout == f"dropped {tube.name}\n"
-    assert tube.name not in queue
 
 
 def test_ids_in_json_are_texts_and_are_taken_so(tubeq: Tubeq, new_tube: NewTube) -> None:
@@ -1095,6 +1081,7 @@ def test_kick_when_its_options_are_bad_kicks_nothing(tubeq: Tubeq, new_tube: New
 @pytest.mark.parametrize(
     ("command", "nothing", "done", "left"),
     [
+        ("drop", "nothing was dropped", {"dropped": True}, None),
         ("truncate", "nothing was removed", {"truncated": True}, {}),
         ("release-all", "nothing was released", {"released": 1}, {"ready": 2, "total": 2}),
     ],
@@ -1103,7 +1090,7 @@ def test_command_that_destroys_without_a_terminal_asks_for_yes(
     command: str,
     nothing: str,
     done: dict[str, object],
-    left: dict[str, int],
+    left: dict[str, int] | None,
     tubeq: Tubeq,
     new_tube: NewTube,
     queue: Queue,
@@ -1119,8 +1106,10 @@ def test_command_that_destroys_without_a_terminal_asks_for_yes(
     assert refused.stderr == f"tubeq: {said}\n"
     assert counts(queue, tube) == {"ready": 1, "taken": 1, "total": 2}
     assert json.loads(tubeq("--json", command, tube.name).stderr)["message"] == said
+    if command == "drop":
+        tube.release_all()
     assert results(tubeq(command, tube.name, "--yes", "--json")) == [{"tube": tube.name, **done}]
-    assert counts(queue, tube) == left
+    assert (counts(queue, tube) if tube.name in queue else None) == left
 
 
 # -- errors and other people's text ----------------------------------------------------------------
@@ -1153,15 +1142,6 @@ def test_error_with_json_is_one_object_on_standard_error(
         assert message in said["message"]
     with_trace = json.loads(tubeq("--json", "--verbose", "peek", "nowhere", "1").stderr)
     assert with_trace["trace"].startswith("Traceback")
-
-
-def test_note_with_json_is_an_object_too(tubeq: Tubeq, new_tube: NewTube) -> None:
-    tube = new_tube("limfifottl", capacity=1)
-
-    full = tubeq("put", tube.name, "--batch=1", "--json", stdin="1\n2\n")
-
-    assert full.exit_code == 1
-    assert json.loads(full.stderr) == {"note": f"tube {tube.name} is full; 1 tasks were put before"}
 
 
 #: Clears a screen, rings, begins a title, by one character and by two; turns the direction around.
@@ -1303,23 +1283,6 @@ def test_package_without_typer_says_how_to_get_it() -> None:
 
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"tubeq: typer is not installed: {how_to_install('cli')}\n"
-
-
-def test_values_that_command_a_terminal_are_printed_as_escapes(
-    tubeq: Tubeq, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    data = ["\x1b[2J", "\x9b31m", "\u202etxt.exe"]
-    task = tube.put(data)
-    assert task is not None
-
-    shown = tubeq("peek", tube.name, str(task.task_id)).stdout
-    refused = tubeq("peek", "\x1b[2J\x9b31m", str(task.task_id))
-
-    assert shown.rstrip("\n").replace("\t", "").isprintable()
-    assert json.loads(shown.rstrip("\n").split("\t")[2]) == data
-    assert refused.exit_code == 2
-    assert refused.stderr.rstrip("\n").isprintable()
 
 
 # -- options, pause and format ----------------------------------------------------------------------

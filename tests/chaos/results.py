@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCHEMA = "spark_catalog.results_once"
 DRIVERS, PATIENCE = 2, 3_600.0
 #: After how many steps of a driver it is killed, and how many seconds after the last one.
-STEPS, LATER = (1, 6), 4.0
+STEPS, LATER = (2, 14), 4.0
 
 
 class Driver:
@@ -156,7 +156,7 @@ def main() -> int:
     """Run it once, and say what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--seed", type=int, default=7, help="what the kills hang on")
     parser.add_argument("--catalog", action="store_true", help="in a Hive catalog, not at a path")
     given = parser.parse_args()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "work"
 #: Rows of a put, and of a batch.
-PUT, BATCH = 50_000, 10_000
+PUT, BATCH = 50_000, 5_000
 #: Seconds after which the tasks of a dead driver are ready again.
 LEASE = 15.0
 

@@ -99,10 +99,10 @@ def by_library(
     return [*of_table.values(), *(row for row in found if row.get(ROW) is None)]
 
 
-def by_arrow(statement: Statement, rows: pa.Table) -> Changed | str:
-    """What Arrow makes of the rows of a statement."""
+def by_arrow(matching: Matching, rows: pa.Table, *, are_last: bool = True) -> Changed | str:
+    """What Arrow makes of the next rows of a statement."""
     try:
-        applied = Matching(statement, by_of(statement)).applied(named_by(statement, rows))
+        applied = matching.applied(rows, are_last=are_last)
     except RefusedError:
         return REFUSED
     if not applied.affected.total:
@@ -159,10 +159,33 @@ def outcome(
 
 def agreed(statement: Statement, rows: pa.Table) -> Changed | str:
     """What both make of some rows."""
-    ours = by_arrow(statement, rows)
+    named = named_by(statement, rows)
+    ours = by_arrow(Matching(statement, by_of(statement)), named)
     theirs = outcome(statement, by_library(statement, rows), rows.schema)
     assert ours == theirs
+    assert (
+        in_parts(statement, named, 1) == in_parts(statement, named, 2) == in_parts(statement, named)
+    )
     return ours
+
+
+def in_parts(
+    statement: Statement, rows: pa.Table, most: int = 1_000
+) -> tuple[Affected, Counter[str]] | str:
+    """The numbers of changed rows, and all rows after a statement that reads at most so many at a time."""
+    matching, affected, after = Matching(statement, by_of(statement)), Affected(), Counter[str]()
+    for first in range(0, max(rows.num_rows, 1), most):
+        part, are_last = rows.slice(first, most), first + most >= rows.num_rows
+        made = by_arrow(matching, part, are_last=are_last)
+        if isinstance(made, str):
+            return made
+        affected += made.affected
+        stays = [
+            row for row in grid.plain_values(part)
+            if tuple(row[name] for name in by_of(statement)) not in made.partitions
+        ]  # fmt: skip
+        after += made.rows + Counter(map(str, stays))
+    return affected, after
 
 
 # -- the statements of the cases ---------------------------------------------------------------------
@@ -237,7 +260,10 @@ def tasks_decided(
 def decided(title: str) -> Mapping[str, tuple[pa.Table, Changed | str]]:
     """What Arrow makes of the rows for a statement."""
     statement = STATEMENTS[title]
-    return {said: (rows, by_arrow(statement, rows)) for said, rows in rows_for(statement).items()}
+    return {
+        said: (rows, by_arrow(Matching(statement, by_of(statement)), named_by(statement, rows)))
+        for said, rows in rows_for(statement).items()
+    }
 
 
 @pytest.mark.parametrize("title", STATEMENTS)
@@ -423,7 +449,7 @@ def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None
     ]
     rows = grid.table_of_dicts(there, grid.SCHEMAS["tube"])
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
-        by_arrow(statement, rows)
+        by_arrow(Matching(statement, by_of(statement)), named_by(statement, rows))
 
 
 # -- statements by chance ----------------------------------------------------------------------------------

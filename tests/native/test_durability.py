@@ -19,7 +19,7 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
+from tubeq_spark.storage.durability.synced_log import LOCKS, MARK_SUFFIX, SyncedLog, synced_log_of
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.tidying import LocalRetention
 
@@ -106,13 +106,49 @@ def test_durability_when_it_is_none_of_three_is_refused() -> None:
         QueueConfig(durability="always")
 
 
-def test_durability_when_the_environment_names_one_is_the_default(
-    monkeypatch: pytest.MonkeyPatch,
+def test_durability_when_the_environment_names_one_is_that_of_new_locations(
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUBEQ_DURABILITY", "table")
-    assert QueueConfig().durability == "table"
+    assert QueueConfig().new_durability() == "table"
+    assert QueueConfig(durability="none").new_durability() == "none"
+    with Queue(None, str(place), engine="native") as queue:
+        queue.create_tube("work")
+        assert synced_log_of(place / "work").durability == "table"
+    monkeypatch.setenv("TUBEQ_DURABILITY", "always")
+    with pytest.raises(InvalidOptionError, match="one of commit, table, none"):
+        QueueConfig()
     monkeypatch.delenv("TUBEQ_DURABILITY")
-    assert QueueConfig().durability == "commit"
+    assert QueueConfig().new_durability() == "commit"
+    with Queue(None, str(place), engine="native") as queue:
+        assert queue["work"].put("a").data == "a"
+        assert synced_log_of(place / "work").durability == "table"
+
+
+def test_durability_when_it_is_not_that_of_the_location_is_refused(place: Path, level: str) -> None:
+    with opened(place, level):
+        pass
+    for other in LEVELS:
+        if other != level:
+            with pytest.raises(InvalidOptionError) as refused:
+                opened(place, other)
+            assert str(refused.value) == (
+                f"durability={other!r}: must be {level!r}, with which {place} was made: leave it out, or make a new "
+                "queue"
+            )
+    with opened(place, level) as queue, Queue(None, str(place), engine="native") as follows:
+        queue.create_tube("work")
+        assert synced_log_of(place / "work").durability == level
+        follows["work"].put("a")
+        assert synced_log_of(place / "work").durability == level
+
+
+def test_copy_has_the_durability_of_its_source(place: Path, tmp_path: Path) -> None:
+    with opened(place, "table") as queue:
+        queue.create_tube("work").put("a")
+        queue.copy_to(str(tmp_path / "copy"))
+    with pytest.raises(InvalidOptionError, match="must be 'table'"):
+        opened(tmp_path / "copy", "commit")
 
 
 @pytest.mark.parametrize("durability", ["commit", "table"])
@@ -180,18 +216,38 @@ def test_commit_on_what_others_have_not_synced_syncs_that_first(
     write_deltalake(table, rows, mode="append")
     found = syncs.of(lambda: tube.put("a"))
     tube.put("b")
-    assert found == ["data", "segment", "table", "commit", "file_system"]
+    assert found == ["file_system", "log", "data", "segment", "table", "commit", "log"]
     assert [task.data for task in tube.take_many(2)] == ["a", "b"]
     (told,) = [record for record in caplog.records if "is no queue" in record.getMessage()]
     assert "was committed by delta-rs" in told.getMessage()
 
 
-def test_mark_when_a_commit_was_synced_tells_other_processes(place: Path, tube: Tube) -> None:
+def test_mark_of_a_new_table_and_after_a_check_is_of_this_boot(place: Path, tube: Tube) -> None:
     tube.put("a")
-    mark = SyncedLog(place / "work").mark()
-    assert mark is not None
-    assert mark.version == DeltaTable(str(place / "work")).version()
-    assert mark.place == synced_log_of(place / "work").place()
+    synced = SyncedLog(place / "work")
+    assert synced.mark() == synced.place()
+    (place / LOCKS / f"work{MARK_SUFFIX}").unlink()
+    assert synced.mark() is None
+    recover(synced, nullcontext)
+    assert synced.mark() == synced.place()
+
+
+def test_log_of_which_more_is_damaged_than_a_power_cut_takes_at_commit_is_left_as_it_is(
+    place: Path, level: str
+) -> None:
+    with opened(place, "none") as queue:
+        tube = queue.create_tube("work")
+        for number in range(12):
+            tube.put(number)
+    log = place / "work" / "_delta_log"
+    for version in range(2, 13):
+        (log / f"{version:020}.json").write_bytes(b"")
+    (place / LOCKS / f"work{MARK_SUFFIX}").unlink()
+    synced = SyncedLog(place / "work")
+    synced.follow(Durability(level))
+    recover(synced, nullcontext)
+    assert bool([*log.glob("_lost-*")]) == (level != "commit")
+    assert ("11 versions would be lost" in synced.damage) == (level == "commit")
 
 
 def test_put_when_its_files_cannot_be_synced_writes_nothing(
@@ -340,8 +396,8 @@ def test_log_when_an_old_file_is_missing_is_left_as_it_is(place: Path) -> None:
     for commit in before[:-1]:
         os.utime(commit, (0, 0))
     old.unlink()
+    (place / LOCKS / f"work{MARK_SUFFIX}").unlink()
     synced = SyncedLog(place / "work")
-    synced.require(Durability.COMMIT)
     recover(synced, nullcontext)
     assert sorted(log.iterdir()) == before
     assert "s before the last one" in synced.damage

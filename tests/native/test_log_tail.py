@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.native.damage import checkpoint, data_file
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.config import Durability
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.synced_log import Place, SyncedLog
+from tubeq_spark.storage.durability.synced_log import SyncedLog, place_of
 
 
 @pytest.fixture
@@ -34,8 +34,7 @@ def table(tmp_path: Path) -> Path:
 
 def recovered(table: Path) -> SyncedLog:
     """The log, as the first process sees it that uses the table after the next boot."""
-    synced = SyncedLog(table, places=lambda _: Place("host", "another boot", "mount"))
-    synced.require(Durability.COMMIT)
+    synced = SyncedLog(table, places=lambda path: replace(place_of(path), boot="another boot"))
     recover(synced, nullcontext)
     return synced
 

@@ -38,7 +38,7 @@ __all__ = ["SHORT_LOG", "Cut", "PowerCut"]
 SHORT_LOG = (20, 0.5, 10)
 
 #: Tasks put and synced long before, by tube.
-_OLD = {"work": 3_000, "sites": 600, "small": 10, "single": 300, "plain": 2_000}
+_OLD = {"work": 3_000, "sites": 600, "hosts": 300, "small": 10, "single": 300, "plain": 2_000}
 #: Seconds until each process has called a verb.
 _STARTS = 120.0
 #: The journals of what is done after the cut.
@@ -226,7 +226,8 @@ class PowerCut:
     @staticmethod
     def _use(queue: Queue, tube: TubePlan, journal: Journal, cut: float) -> Iterator[str]:
         work, utube = queue[tube.name], "u0" if tube.utubes else None
-        held = {task.utube for task in work.tasks_by_state("t")} if tube.utubes else set()
+        is_alone = tube.utubes and tube.parallel == 1
+        held = {task.utube for task in work.tasks_by_state("t")} if is_alone else set()
         tasks: list[Task] = []
         items = [[f"after.{tube.name}.{n}", utube, 0, 0.0] for n in range(3)]
         with journal.verb("put", tube.name, items=items) as entry:

@@ -20,7 +20,6 @@ from unittest.mock import patch
 from tests.simulation.line import Finding
 from tests.simulation.sim_store import Faults, SimStore
 from tests.simulation.store_tables import EVERY, SimBackground, virtual_time
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError
@@ -241,7 +240,6 @@ class LocalTables:
         """Open the table for a process."""
         process.memory.setdefault("background", SimBackground(process))
         directory = Path(self.world.root, self._directory)
-        synced_log_of(directory).require(Durability.COMMIT)
         return _LockedTable(self, process, directory)
 
     @contextmanager

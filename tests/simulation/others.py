@@ -97,7 +97,8 @@ class OtherProgram:
         return int(self._world.now * 1000)
 
     def _commit(self, operation: str, actions: list[dict[str, Any]]) -> None:
-        info = {"commitInfo": {"timestamp": self._now_ms, "operation": operation}}
+        said = {"timestamp": self._now_ms, "operation": operation, "engineInfo": "other"}
+        info = {"commitInfo": said}
         content = "".join(f"{json.dumps(action)}\n" for action in (info, *actions)).encode()
         number = self._line.last.number + 1
         self._world.create(_OTHER, f"{self._directory}/_delta_log/{number:020}.json", content)

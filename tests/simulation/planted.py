@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "the names of commits are not synced",
-        f"{_DURABILITY}.synced_log:SyncedLog._sync_versions",
+        f"{_DURABILITY}.synced_log:SyncedLog.settle",
         "disk.sync_directory(self.log)",
         "pass",
         "local",
@@ -188,7 +188,7 @@ FAULTS = (
         "a sync that failed is trusted",
         f"{_DURABILITY}.synced_log:SyncedLog.settle",
         "raise SyncError(msg) from error",
-        "newest = self.newest(0)",
+        "return",
         "local",
     ),
 )

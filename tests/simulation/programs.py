@@ -62,7 +62,7 @@ def creation() -> bytes:
     """The first commit of the table, by another program."""
     shape = shape_of("other")
     actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": 0, "operation": "CREATE TABLE"}},
+        {"commitInfo": {"timestamp": 0, "operation": "CREATE TABLE", "engineInfo": "other"}},
         {"protocol": shape.protocol},
         {"metaData": shape.metadata},
     ]

@@ -42,6 +42,10 @@ def judge(plan: Plan) -> tuple[list[Violation], Run | None]:
     finally:
         gc.enable()
     found = check(done.history) + check_notes(done.world.journal)
+    for told in done.verified.violations:
+        text = f"version {told.version} of {told.tube}, task {told.task_id}: {told.text}"
+        found.append(Violation(f"verify {told.rule}", told.tube, text))
+    found += [Violation("verify", "", text) for text in done.verified.unread]
     for thread, error in done.scheduler.errors:
         if type(error).__name__ not in _LEFT:
             found.append(Violation("thread", "", f"{thread.name} ended with {error!r}"))

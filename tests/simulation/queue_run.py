@@ -16,6 +16,7 @@ from tests.simulation.scheduler import Actor, Scheduler, SimThread
 from tests.simulation.sim_store import Crash, Faults, SimStore
 from tubeq_spark import CommitUnknownError, Queue, Task
 from tubeq_spark.batch import Batch
+from tubeq_spark.model.reports import VerifyReport
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -55,6 +56,8 @@ class Run:
         #: The ids of tasks that somebody has seen, by tube.
         self.known: dict[str, list[int]] = {}
         self.numbers = 0
+        #: What the logs say at the end.
+        self.verified = VerifyReport()
         self._made = itertools.count()
         #: The process of each queue object.
         self.objects: dict[str, Actor] = {}
@@ -121,6 +124,12 @@ class Run:
                 last.on("ack_many", tube, task_ids=[task.task_id for task in found])
             last.statistics(tube)
         last.call("check", "", {}, lambda: len(last.queue.check().problems))
+        last.call("verify", "", {}, lambda: self._verify(last.queue))
+
+    def _verify(self, queue: Queue) -> int:
+        """Judge the commits in the logs."""
+        self.verified = queue.verify()
+        return len(self.verified.violations)
 
 
 class Program:

@@ -22,9 +22,8 @@ import pyarrow as pa
 from tests.simulation.scheduler import Scheduler, SimThread, running
 from tests.simulation.sim_store import BEGINS, Client
 from tubeq_spark import Backoff
-from tubeq_spark.admin import opening
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.runtime import session
+from tubeq_spark.runtime import context, session
 from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.handles import Handles
@@ -192,7 +191,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         Random=lambda *seed: random.Random(*(seed or (ids.getrandbits(64),))),
         getrandbits=ids.getrandbits,
     )
-    used = opening.UsedTubes
+    used = context.UsedTubes
     names = _like(uuid, uuid4=lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
     replaced = {
         threading: threads, random: chances, uuid: names, uuid.uuid4: names.uuid4,
@@ -209,7 +208,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
             # Each actor stands for a process, so it has its own locks.
             (table_lock, "_table_locks", _OfActors(scheduler)),
             # The default of its field was made before the simulation began.
-            (opening, "UsedTubes", lambda: used(lock=SimRLock())),
+            (context, "UsedTubes", lambda: used(lock=SimRLock())),
             # A worker delays failed tasks by a jitter that depends on the task id. The checker expects none.
             (source, "Backoff", functools.partial(Backoff, jitter=0.0)),
             (

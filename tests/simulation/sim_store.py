@@ -17,6 +17,7 @@ from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, Si
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
     from random import Random
 
     from tubeq_spark.storage.store.store import Store
@@ -109,6 +110,9 @@ class SimStore:
     current: Process | None = None
     _under_way: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
     _tags: int = 0
+
+    def sync_all(self, path: str | Path) -> None:
+        """Do nothing: what a store has answered is durable."""
 
     def create(self, process: str, name: str, content: bytes) -> str:
         """Create a file, and return its tag.

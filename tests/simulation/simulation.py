@@ -82,6 +82,7 @@ class Simulation:
             with self._tables.patched():
                 if self.world.rng.random() < 0.7:
                     self.world.create("other", f"{TABLE}/_delta_log/{0:020}.json", creation())
+                    self.world.sync_all(TABLE)
                 self._programs = [self._program(f"p{n}") for n in range(_PROGRAMS)]
                 for _ in range(self.steps):
                     self._act()

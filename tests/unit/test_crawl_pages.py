@@ -21,7 +21,7 @@ from tubeq_spark.jobs.crawler.fetch import (
 )
 from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS
 from tubeq_spark.jobs.crawler.urls import Scope, host_of, links_of, normalise, parse_robots
-from tubeq_spark.jobs.program.stopping import Stop
+from tubeq_spark.programs import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -41,10 +41,8 @@ def test_program_when_it_ends_by_an_error_says_it_and_has_the_code_of_the_table(
         (DamagedFileError("f"), ExitCode.FAILED),
         (StoreError("f", passes=True), ExitCode.FAILED),
         (BadUseError("f"), ExitCode.BAD_USE),
-        (FileNotFoundError("f"), ExitCode.BAD_USE),
         (ModuleNotFoundError("f"), ExitCode.BAD_USE),
         (ZeroDivisionError("f"), ExitCode.FAILED),
-        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
     ],
 )
 def test_code_of_other_errors_is_that_of_their_kind(error: BaseException, code: ExitCode) -> None:

@@ -88,7 +88,7 @@ def test_ci_when_it_has_run_has_run_both_halves() -> None:
 
     assert re.findall(r'^tests "\$\w+" (\S+)', script, re.MULTILINE) == ["test", "test-rest"]
     limits = [int(n) for n in re.findall(r"_MINUTES=(\d+)", script)]
-    # These end a run that hangs; what is left of the hour when no test begins any more ends the others.
+    # These end parts that hang. What is left of 90 minutes is for the setup, the checks and the documentation.
     assert sum(limits) <= 85
 
 

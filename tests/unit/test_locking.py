@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.locks.committer import Committer, Host, JvmNote, processes
+from tubeq_spark.storage.locks.committer import NO_JVM, Committer, Host, JvmNote, processes
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.testing import ManualClock
 
@@ -146,14 +146,14 @@ def test_committing_by_the_process_that_has_the_lock_file_notes_nothing_however_
     assert note.read() is None
 
 
-def test_mending_waits_for_a_noted_jvm_even_of_its_own_process_and_native_writers_do_not(
+def test_writing_without_a_jvm_waits_for_a_noted_jvm_even_of_its_own_process_and_native_writers_do_not(
     lock_file: Path, note: JvmNote
 ) -> None:
     own = table_lock(lock_file, FakeProcesses({1: "100"}))
     with pytest.raises(KeyboardInterrupt), own.changing(mine):
         raise KeyboardInterrupt
     with pytest.raises(StoreError, match="process 1 on host may still be committing"):
-        own.mending().__enter__()
+        own.writing(lambda: NO_JVM).__enter__()
     with own.changing(lambda: None):
         pass
     assert note.read() == MINE

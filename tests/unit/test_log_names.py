@@ -40,10 +40,9 @@ def test_name_when_it_is_no_versions_tells_nothing(name: str) -> None:
     assert log_file(name) is None
 
 
-def test_checkpoint_when_it_has_several_files_tells_how_many() -> None:
+def test_checkpoint_of_one_parquet_file_is_plain() -> None:
     found = checkpoints_in([*NAMES, *OTHERS])
 
-    assert [file.files for file in found.values()] == [1, 3, 0, 0]
     assert [file.is_plain for file in found.values()] == [True, False, False, False]
 
 

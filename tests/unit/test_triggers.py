@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tubeq_spark import SweepReport
-from tubeq_spark.jobs.sweeping import command
 from tubeq_spark.streams.process import start_ticking
 
 if TYPE_CHECKING:
@@ -53,28 +51,3 @@ def test_start_ticking_when_it_is_to_run_once_asks_for_available_now_only(
     start_ticking(spark, lambda _goes_on: None, trigger)  # type: ignore[arg-type]
 
     assert spark.triggers == [expected]
-
-
-class Swept:
-    """Stands in for a queue."""
-
-    location = "main.tubeq"
-    sweeps = 0
-
-    def sweep(self) -> SweepReport:
-        """Count."""
-        self.sweeps += 1
-        return SweepReport()
-
-
-def test_sweeper_when_it_makes_one_pass_starts_no_stream(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = Swept()
-    # It is given the queue alone: there is no session to start a stream on.
-    monkeypatch.setattr(command, "run_on_queue", lambda _name, _arguments, work: work(queue))
-
-    assert command.main(["--location", "main.tubeq", "--once"]) == 0
-
-    assert queue.sweeps == 1
-    assert "nothing to do" in capsys.readouterr().out

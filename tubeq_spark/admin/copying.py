@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.admin import opening
+from tubeq_spark.admin import life
 from tubeq_spark.admin.engines import engines_of
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError
 from tubeq_spark.model.reports import CopyReport
-from tubeq_spark.observe.sessions import sessions_of
-from tubeq_spark.observe.statistics import written_calls
+from tubeq_spark.observe.statistics import sessions_of, written_calls
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.disk import make_directory
-from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
 from tubeq_spark.storage.native.file_copy import copy_table
@@ -77,7 +75,7 @@ def copy(
     location = Location.parse(target)
     engines = engines_of(None, target, "native", target_options)
     try:
-        new = OpenedLocation.without_spark(location, Durability(queue.config.durability))
+        new = replace(OpenedLocation.without_spark(location), durability=queue.opened.durability)
         _require_apart(queue.opened, new)
         refuse_mounts(location)
         kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
@@ -90,7 +88,7 @@ def copy(
             work.begin()
             work.run(kept, state)
         temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
-        return work.report(kept, temporary)
+        return CopyReport({ctx.record.name: work.tasks(ctx) for ctx in kept}, temporary)
     finally:
         engines.close()
 
@@ -127,10 +125,10 @@ def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
 
 
 def _state_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, int | None]:
-    """The state of the source: the versions of the registry and, by their ids, of the tubes."""
+    """The versions of the tubes and of the registry, by what messages call them."""
     version = queue.engine.tables.version
-    registry = {TUBES: version(queue.opened.location.table(TUBES))}
-    return registry | {str(ctx.record.id): version(ctx.table.name) for ctx in tubes}
+    found = {f"tube {ctx.record.name!r}": version(ctx.table.name) for ctx in tubes}
+    return found | {"the list of tubes": version(queue.opened.location.table(TUBES))}
 
 
 class _Copy:
@@ -149,7 +147,7 @@ class _Copy:
     @functools.cached_property
     def _made(self) -> QueueContext:
         """The queue at the target, which makes the directory of lock files; so only after `begin`."""
-        return opening.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
+        return life.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
 
     def begin(self) -> None:
         """Write the mark of this call.
@@ -166,7 +164,6 @@ class _Copy:
         if self._new.locks is not None:
             root = self._new.locks.parent
             make_directory(root, synced=True)
-            synced_log_of(root).require(Durability.COMMIT)
         self._target.put(_MARK, self._call)
 
     def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
@@ -177,16 +174,12 @@ class _Copy:
             state: The state of the source before the copy.
         """
         for ctx in tubes:
-            self._copy_table(ctx, ctx.record.table)
+            self._copy_table(ctx)
         self._make_sessions(tubes)
         self._require_unchanged(tubes, state)
         self._require_alone()
         self._make_registry([ctx.record.id for ctx in tubes])
         self._target.delete([_MARK])
-
-    def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
-        """Report the tasks of a whole copy, and the tubes that were left out."""
-        return CopyReport({ctx.record.name: self._tasks(ctx) for ctx in tubes}, temporary)
 
     def _require_alone(self) -> None:
         """Refuse to go on after another call has begun: somebody has removed the files of this one."""
@@ -201,17 +194,14 @@ class _Copy:
     def _require_unchanged(
         self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]
     ) -> None:
-        """Refuse a copy of a source that has changed: the copy could use ids of later puts again."""
-        now = _state_of(self._queue, tubes)
-        for ctx in tubes:
-            if now[str(ctx.record.id)] != state[str(ctx.record.id)]:
-                raise _changed(f"tube {ctx.record.name!r}")
-        if now != state:
-            # The copy would lack a tube that was created meanwhile.
-            raise _changed("the list of tubes")
+        """Refuse a copy of a source that has changed: it could use ids of later puts again, or lack a tube."""
+        for what, version in _state_of(self._queue, tubes).items():
+            if version != state[what]:
+                raise _changed(what)
 
-    def _copy_table(self, ctx: TubeContext, name: str) -> None:
-        """Copy a table of a tube."""
+    def _copy_table(self, ctx: TubeContext) -> None:
+        """Copy the table of a tube."""
+        name = ctx.record.table
         try:
             newest = _native(self._queue.engine).newest(self._queue.opened.location.table(name))
             copy_table(self._source, self._target, name, newest)
@@ -240,7 +230,7 @@ class _Copy:
             for calls in written_calls(self._queue)
         )
 
-    def _tasks(self, ctx: TubeContext) -> int:
+    def tasks(self, ctx: TubeContext) -> int:
         """The number of stored tasks of a tube of the copy."""
         table = self._new.location.table(ctx.record.table)
         rows = self._made.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
@@ -249,7 +239,8 @@ class _Copy:
     def _make_registry(self, tubes: Sequence[int]) -> None:
         table_lock = self._new.table_lock(TUBES)
         name = self._new.location.table(TUBES)
-        new = new_registry(name, self._queue.config, "native", local=self._is_local)
+        config = replace(self._queue.config, durability=self._new.durability)
+        new = new_registry(name, config, "native", local=self._is_local)
         records = Select(self._queue.opened.location.table(TUBES), named(*new.columns))
         rows = self._queue.engine.arrow(records)
         rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
@@ -260,8 +251,6 @@ class _Copy:
             if not self._tables.make(new, rows.select([*new.columns])):
                 msg = f"{new.name} was created by another program"
                 raise StoreError(msg)
-        if self._is_local:
-            table_lock.settle()
 
 
 def _native(engine: Engine) -> NativeTables:

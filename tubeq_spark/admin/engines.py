@@ -6,6 +6,7 @@ rule for a new location.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import os
@@ -13,7 +14,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.engine import NativeEngine
     from tubeq_spark.storage.spark.engine import SparkEngine
@@ -81,25 +80,18 @@ class Engines:
         name: The committer: "spark", "native", or "memory".
         rows: Its engine, which also reads.
         spark: The engine that makes DataFrames of its tables; `None` without a Spark session.
-        opens: Opens the location, for an engine that knows where its tables are; else `None`.
+        opens: Opens a location by its text, with settings, and creates missing system tables if `create` is true. It
+            raises `QueueNotFoundError` or `StoreError`.
         storage_options: The options by which the native engine reaches the storage.
+        put_files: Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used.
     """
 
     name: str
     rows: Engine
     spark: SparkEngine | None
-    opens: Callable[[QueueConfig], OpenedLocation] | None = None
+    opens: Callable[..., OpenedLocation]
     storage_options: StorageOptions | None = None
-
-    def put_files(self) -> PutFiles | None:
-        """Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used."""
-        from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
-
-        if self.spark is None or not isinstance(self.rows, NativeEngine):
-            return None
-        from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
-
-        return PutFiles(self.spark, self.rows.put_directories)
+    put_files: PutFiles | None = None
 
     def close(self) -> None:
         """Release the resources of both engines."""
@@ -113,7 +105,6 @@ def engines_of(
     text: object,
     wanted: object,
     storage_options: StorageOptions | None,
-    durability: Durability = Durability.NONE,
 ) -> Engines:
     """Choose the engines for a location: those of its committer, or for a new one what the environment asks for.
 
@@ -123,7 +114,6 @@ def engines_of(
         wanted: One of `ENGINES`. A committer that the program names is not compared with the registry here.
         storage_options: The options by which the native engine reaches the storage; `None` uses those of the
             session and the environment.
-        durability: The least durability of its commits.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
@@ -140,38 +130,47 @@ def engines_of(
 
         through_spark = SparkEngine(spark)
     options = storage_options
-    if spark is not None and options is None:
-        options = _options_of(spark, location)
+    if spark is not None and options is None and location.scheme in STORES:
+        from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  as above
+
+        options = store_options(spark, location.text)
     why_not = None if asked == SPARK else _why_not_native(spark, location)
     if why_not is not None and (asked == NATIVE or spark is None):
         raise StoreError(why_not) from _missing(location)
     name, native, has_spark = asked, None, spark is not None
     if asked == "auto":
         new = _checked(f"the environment variable {_VARIABLE}", os.environ.get(_VARIABLE) or "auto")
-        name, native = _committer(location, why_not, options, durability, new, has_spark=has_spark)
+        name, native = _committer(location, why_not, options, new, has_spark=has_spark)
     log.info(
         "commits at %s are made by %s", location.text, "this process" if name == NATIVE else "Spark"
     )
     if name == NATIVE:
-        native = native or _native_engine(options)
-        return Engines(name, native, through_spark, storage_options=options)
+        from tubeq_spark.storage.native.engine import open_location  # noqa: PLC0415  as above
+
+        native, put_files = native or _native_engine(options), None
+        if through_spark is not None:
+            from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  as above
+
+            put_files = PutFiles(through_spark, native.put_directories)
+        opens = functools.partial(open_location, native)
+        return Engines(name, native, through_spark, opens, options, put_files)
     if native is not None:
         native.close()
     if through_spark is None:
         raise StoreError(belongs_to_spark(location.text))
-    return Engines(SPARK, through_spark, through_spark)
+    from tubeq_spark.storage.spark.open_location import open_location as by_spark  # noqa: PLC0415  as above
+
+    opens = functools.partial(by_spark, through_spark)
+    return Engines(SPARK, through_spark, through_spark, opens)
 
 
-def committer_without_session(
-    text: object, wanted: object, new: str, durability: Durability = Durability.NONE
-) -> str:
+def committer_without_session(text: object, wanted: object, new: str) -> str:
     """The committer of a location, for a program that starts a Spark session only if it must.
 
     Args:
         text: The location as it was given.
         wanted: One of `ENGINES`, from the command line.
         new: The committer of a new location; one of `ENGINES`.
-        durability: The least durability of commits there.
 
     Returns:
         "native", "spark", or "auto" if only a Spark session can find it out.
@@ -187,39 +186,16 @@ def committer_without_session(
         return asked
     why_not = _why_not_native(None, location)
     has_spark = importlib.util.find_spec("pyspark") is not None
-    name, native = _committer(location, why_not, None, durability, new, has_spark=has_spark)
+    name, native = _committer(location, why_not, None, new, has_spark=has_spark)
     if native is not None:
         native.close()
     return name
-
-
-def open_location(
-    engines: Engines, text: object, config: QueueConfig, *, create: bool
-) -> OpenedLocation:
-    """Open a location, and create missing system tables.
-
-    Raises:
-        QueueNotFoundError: There is no queue, and `create` is False.
-        StoreError: The location cannot be used, or only by the other engine.
-    """
-    if engines.opens is not None:
-        return engines.opens(config)
-    if engines.name == NATIVE:
-        from tubeq_spark.storage.native import engine as native  # noqa: PLC0415  it is optional
-
-        return native.open_location(engines.rows, text, config, create=create)
-    from tubeq_spark.storage.spark import open_location as spark  # noqa: PLC0415  pyspark is optional
-
-    if engines.spark is None:  # never: engines_of has refused it
-        raise AssertionError
-    return spark.open_location(engines.spark, text, config, create=create)
 
 
 def _committer(
     location: Location,
     why_not: str | None,
     options: StorageOptions | None,
-    durability: Durability,
     new: str,
     *,
     has_spark: bool,
@@ -230,7 +206,6 @@ def _committer(
         location: The location.
         why_not: Why the native engine cannot work there; `None` if it can.
         options: The options by which the native engine reaches it.
-        durability: The least durability of commits there.
         new: The committer of a new location that this process can read; "auto" is native.
         has_spark: Whether a location that this process cannot read is left to Spark.
 
@@ -252,7 +227,7 @@ def _committer(
         return left, None
     engine = _native_engine(options)
     try:
-        found = _registered(engine, location, durability)
+        found = _registered(engine, location)
     except TubeqError as error:
         engine.close()
         if not has_spark or isinstance(error, DamagedFileError):
@@ -268,13 +243,13 @@ def _native_engine(options: StorageOptions | None) -> NativeEngine:
     return NativeEngine(options)
 
 
-def _registered(engine: NativeEngine, location: Location, durability: Durability) -> str | None:
+def _registered(engine: NativeEngine, location: Location) -> str | None:
     """The committer that a registry names; `None` if there is no queue.
 
     Raises:
         StoreError: The registry cannot be read.
     """
-    opened = OpenedLocation.without_spark(location, durability)
+    opened = OpenedLocation.without_spark(location)
     if opened.locks is not None:
         if not (opened.locks.parent / TUBES).is_dir():
             return None
@@ -298,15 +273,6 @@ def _has_credentials(location: Location, options: StorageOptions | None) -> bool
         return True
     prefix = "GOOGLE_" if location.scheme == "gs" else "AZURE_"
     return any(name.upper().startswith(prefix) for name in os.environ)
-
-
-def _options_of(spark: SparkSession, location: Location) -> StorageOptions | None:
-    """The options by which the native engine reaches a location, from the settings of a session."""
-    if location.scheme not in STORES:
-        return None
-    from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  optional
-
-    return store_options(spark, location.text)
 
 
 def _require_reachable(location: Location) -> None:

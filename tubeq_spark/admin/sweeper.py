@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import creating
+from tubeq_spark.admin import tubes
 from tubeq_spark.admin.dead_files import (
     CLOCKS,
     SYSTEM,
@@ -108,7 +108,7 @@ def sweep(
     ended = (
         dead if now_us <= clock_us else DeadSessionJudge(queue.session, clock_us, survey.sessions)
     )
-    over = creating.end_temporaries(queue, records, ended)
+    over = tubes.end_temporaries(queue, records, ended)
     records = [record for record in records if record.name not in over]
     # Never ahead of the clock: a note with a future moment would stop removals until then.
     files = DeadFiles(queue, survey, min(now_us, queue.now_us()))
@@ -118,7 +118,7 @@ def sweep(
         try:
             swept = _sweep(context_of(record), one_pass, report)
             if swept is None:
-                creating.mark_dropped(queue, record)
+                tubes.mark_dropped(queue, record)
             else:
                 report.tubes[record.name] = swept
         except Exception as error:

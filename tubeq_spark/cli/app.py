@@ -23,15 +23,17 @@ from tubeq_spark.cli import (
     take,
     top,
     tubes,
+    verify,
     work,
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
-from tubeq_spark.cli.program import BadUseError, report_error
+from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
 
 #: The error of typer for a bad command line, which has no public name.
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+_UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 class _Group(TyperGroup):
@@ -65,12 +67,9 @@ def _as_json(*, asked: bool) -> Iterator[None]:
     except _UsageError as error:
         if not asked:
             raise
-        raise typer.Exit(report_error(NAME, BadUseError(_said(error)), as_json=True)) from None
-
-
-def _said(error: Exception) -> str:
-    said: Any = error
-    return str(said.format_message())
+        raise typer.Exit(
+            report_error(NAME, BadUseError(error.format_message()), as_json=True)
+        ) from None
 
 
 app = typer.Typer(
@@ -179,6 +178,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.truncate,
     tubes.drop,
     check.check,
+    verify.verify,
     copy.copy,
     report.report,
     dashboard.dashboard,

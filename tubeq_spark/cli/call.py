@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
-from tubeq_spark.cli.program import (
-    BadUseError,
-    ExitCode,
-    note,
-    note_json,
-    open_spark,
-    quiet_loggers,
-    report_error,
-)
+from tubeq_spark.cli.program import note, note_json, open_spark, quiet_loggers, report_error
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable, printable_json
@@ -34,7 +27,6 @@ from tubeq_spark.task import Task
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.queue import Queue
     from tubeq_spark.tube import Tube
 
@@ -101,60 +93,33 @@ class Call:
         create: bool = False,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
+        settings = self.settings
+        committer = settings.committer()
+        # This process ends soon, and then others can use its id slot after seconds.
+        horizon = min(settings.config.number_horizon, _HORIZON)
+        how: dict[str, Any] = {
+            "engine": committer,
+            "session_uuid": session_uuid,
+            "clock": self.outside.clock,
+            "config": replace(settings.config, number_horizon=horizon),
+            "create": create,
+        }
         with ExitStack() as stack:
-            committer = self.settings.committer()
-            if committer != "native":
-                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
-                queue = stack.enter_context(
-                    self._on_spark(committer, session_uuid, tube, create=create)
-                )
+            if committer == "native":
+                self.outside.leave_out(*NOT_NEEDED)
+                with undisturbed():
+                    from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+                opened = Queue(None, settings.queue_location(), **how)
             else:
-                queue = stack.enter_context(self._without_spark(session_uuid, create=create))
-            if self.settings.ttr is not None:
-                queue.cfg(ttr=self.settings.ttr)
+                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
+                spark = self.outside.open_spark(settings.remote)
+                from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
+
+                opened = QueueOfOneCall(spark, settings.queue_location(), tube=tube, **how)
+            queue = stack.enter_context(opened)
+            if settings.ttr is not None:
+                queue.cfg(ttr=settings.ttr)
             yield queue
-
-    def _without_spark(self, session_uuid: uuid.UUID | str | None, *, create: bool) -> Queue:
-        self.outside.leave_out(*NOT_NEEDED)
-        with undisturbed():
-            from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
-
-        return Queue(
-            None,
-            self.settings.queue_location(),
-            engine="native",
-            session_uuid=session_uuid,
-            clock=self.outside.clock,
-            config=self._config(),
-            create=create,
-        )
-
-    def _on_spark(
-        self,
-        committer: str,
-        session_uuid: uuid.UUID | str | None,
-        tube: str | None,
-        *,
-        create: bool,
-    ) -> Queue:
-        spark = self.outside.open_spark(self.settings.remote)
-        from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
-
-        return QueueOfOneCall(
-            spark,
-            self.settings.queue_location(),
-            engine=committer,
-            tube=tube,
-            session_uuid=session_uuid,
-            clock=self.outside.clock,
-            config=self._config(),
-            create=create,
-        )
-
-    def _config(self) -> QueueConfig:
-        """The settings, for a process that ends soon, so that others can use its id slot after seconds."""
-        config = self.settings.config
-        return replace(config, number_horizon=min(config.number_horizon, _HORIZON))
 
     @contextmanager
     def answering(self) -> Iterator[None]:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import tube_of
+from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.options import ALTERED, plain_options, with_options
-from tubeq_spark.cli.program import BadUseError
 
 
 def _resettable(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.program import ExitCode
+from tubeq_spark.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from tubeq_spark.model.reports import CheckReport, Damage
+    from tubeq_spark.model.reports import CheckReport
 
 
 def check(
@@ -42,7 +42,8 @@ def _show(call: Call, report: CheckReport) -> None:
     """Print the damage, and end with an exit code that shows whether some of it is left."""
     for problem in report.problems:
         shown = asdict(problem) | {"tasks": [str(id) for id in problem.tasks]}
-        call.show(shown, _sentence(problem))
+        done = "repaired: " if problem.repaired else ""
+        call.show(shown, f"{done}{problem.table}: {problem.message}")
     if not call.json:
         tables = f"{len(report.tables)} tables"
         left = sum(not problem.repaired for problem in report.problems)
@@ -56,13 +57,8 @@ def _report(call: Call, *, repair: bool, accept_loss: bool) -> CheckReport:
     with call.answering():
         from tubeq_spark.storage import check as storage  # noqa: PLC0415  calls that check nothing are quick
 
-        opened = storage.on_local_files(call.settings.queue_location(), call.settings.config)
+        opened = storage.on_local_files(call.settings.queue_location())
         if opened is not None and call.settings.remote is None:
             return storage.check(opened, repair=repair, accept_loss=accept_loss)
     with call.queue() as queue:
         return queue.check(repair=repair, accept_loss=accept_loss)
-
-
-def _sentence(problem: Damage) -> str:
-    done = "repaired: " if problem.repaired else ""
-    return f"{done}{problem.table}: {problem.message}"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import queue_of
-from tubeq_spark.cli.program import BadUseError
+from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.model.error_text import missing, reason_of
 
 _HOST = "127.0.0.1"

@@ -11,12 +11,14 @@ import re
 import secrets
 import threading
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 
@@ -30,11 +32,10 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.tube import details_of, first_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.markup import Html
@@ -43,10 +44,17 @@ if TYPE_CHECKING:
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
-T = TypeVar("T")
-
 #: The names of this host, with any port, because a tunnel has another port at its other end.
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+_HEADERS = {
+    "content-security-policy": f"{pages.policy()}; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+    # With `no-referrer` a browser would send no origin with the dashboard's own forms.
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
 #: Seconds for which a snapshot is used for all requests, and its health.
 _FRESH, _FRESH_HEALTH = 1.0, 15.0
 #: Seconds over which throughput is measured, and the number of snapshots that are kept for that.
@@ -60,7 +68,7 @@ _MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
 
 
-def make_app(queue: Queue, clock: Clock, token: str | None) -> ASGIApp:
+def make_app(queue: Queue, clock: Clock, token: str | None) -> Starlette:
     """The application.
 
     Args:
@@ -74,53 +82,29 @@ def make_app(queue: Queue, clock: Clock, token: str | None) -> ASGIApp:
         Route("/tube/{name}", dashboard.tube, methods=["GET"]),
     ]
     if token is not None:
-        changes = {"kick": dashboard.kick, "pause": dashboard.pause, "resume": dashboard.resume}
-        routes += [
-            Route(f"/tube/{{name}}/{name}", change, methods=["POST"])
-            for name, change in changes.items()
-        ]
+        routes.append(Route("/tube/{name}/{change}", dashboard.change, methods=["POST"]))
     handlers: dict[Any, Any] = {HTTPException: _refused, TubeqError: _failed}
-    return _Guard(Starlette(routes=routes, exception_handlers=handlers))
+    guard = Middleware(BaseHTTPMiddleware, dispatch=_guarded)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
-class _Guard:
-    """Refuses requests that do not come from this host or its pages, and sends security headers to browsers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        headers = {
-            "content-security-policy": f"{pages.policy()}; frame-ancestors 'none'",
-            "cross-origin-resource-policy": "same-origin",
-            "cross-origin-opener-policy": "same-origin",
-            "cache-control": "no-store",
-            # With `no-referrer` a browser would send no origin with the dashboard's own forms.
-            "referrer-policy": "same-origin",
-            "x-content-type-options": "nosniff",
-        }
-        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *self._headers]
-            await send(message)
-
-        reason = _refusal(scope) if scope["type"] == "http" else None
-        if reason is None:
-            await self._app(scope, receive, guarded)
-        else:
-            await _page_of(reason, HTTPStatus.FORBIDDEN)(scope, receive, guarded)
+async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Refuse requests that do not come from this host or its pages, and send security headers to browsers."""
+    reason = _refusal(request)
+    if reason is None:
+        response = await answer(request)
+    else:
+        response = _page_of(reason, HTTPStatus.FORBIDDEN)
+    response.headers.update(_HEADERS)
+    return response
 
 
-def _refusal(scope: Scope) -> str | None:
+def _refusal(request: Request) -> str | None:
     """Why a request is refused; `None` if it is not."""
-    given: dict[bytes, list[str]] = {}
-    for name, value in scope["headers"]:
-        given.setdefault(name, []).append(value.decode("latin-1"))
-    hosts, origins = given.get(b"host", []), given.get(b"origin", [])
+    hosts, origins = (request.headers.getlist(name) for name in ("host", "origin"))
     if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:
         return "This server answers to 127.0.0.1 and localhost only."
-    if scope["method"] not in ("GET", "HEAD") and origins != [f"http://{hosts[0]}"]:
+    if request.method not in ("GET", "HEAD") and origins != [f"http://{hosts[0]}"]:
         return "Changes are made from this server's own pages only."
     return None
 
@@ -235,26 +219,30 @@ class _Dashboard:
             forms.insert(0, pages.section("Kick", kick))
         return forms
 
-    async def kick(self, request: Request) -> Response:
-        """Make buried tasks ready again, and show the tube."""
+    async def change(self, request: Request) -> Response:
+        """Kick buried tasks of a tube, pause or resume it; then show it."""
         form = await self._form_of(request)
+        change = request.path_params["change"]
+        if change not in ("kick", "pause", "resume"):
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no change {change!r}.")
         count = form.get("count", [""])[-1]
-        if not _is_number(count) or len(count) > 9:
+        if change == "kick" and (not _is_number(count) or len(count) > 9):
             raise HTTPException(HTTPStatus.BAD_REQUEST, "How many tasks is a whole number.")
-        kicked = await self._changed(request, lambda tube: tube.kick(int(count)))
-        return _shown_after(request, {"kicked": kicked})
+        name = request.path_params["name"]
 
-    async def pause(self, request: Request) -> Response:
-        """Pause a tube, and show it."""
-        await self._form_of(request)
-        await self._changed(request, lambda tube: tube.pause())
-        return _shown_after(request, {"changed": 1})
+        def changed() -> dict[str, int]:
+            tube = self._queue.tube(name)
+            if change == "kick":
+                return {"kicked": tube.kick(int(count))}
+            if change == "pause":
+                tube.pause()
+            else:
+                tube.resume()
+            return {"changed": 1}
 
-    async def resume(self, request: Request) -> Response:
-        """End the pause of a tube, and show it."""
-        await self._form_of(request)
-        await self._changed(request, lambda tube: tube.resume())
-        return _shown_after(request, {"changed": 1})
+        what = await run_in_threadpool(changed)
+        where = f"/tube/{quote(name)}?{urlencode(what)}"
+        return RedirectResponse(where, HTTPStatus.SEE_OTHER)
 
     async def _form_of(self, request: Request) -> dict[str, list[str]]:
         """The fields of a form, if it has the token."""
@@ -264,11 +252,6 @@ class _Dashboard:
             msg = "The token is not that of this server, which it printed when it started."
             raise HTTPException(HTTPStatus.FORBIDDEN, msg)
         return form
-
-    async def _changed(self, request: Request, change: Callable[[Tube], T]) -> T:
-        """Change the tube that a request names."""
-        tube = await run_in_threadpool(self._queue.tube, request.path_params["name"])
-        return await run_in_threadpool(change, tube)
 
 
 def _is_number(text: str) -> bool:
@@ -294,12 +277,6 @@ def _form(tube: str, does: str, *inputs: object) -> Html:
         method="post",
         action=f"/tube/{quote(tube)}/{does.lower()}",
     )
-
-
-def _shown_after(request: Request, what: dict[str, int]) -> Response:
-    """The page of a tube that was changed."""
-    where = f"/tube/{quote(request.path_params['name'])}?{urlencode(what)}"
-    return RedirectResponse(where, HTTPStatus.SEE_OTHER)
 
 
 def _task_table(tasks: list[Task], state: str, *, with_payloads: bool) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.program import BadUseError
+from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.model.error_text import missing, reason_of
 
 if TYPE_CHECKING:

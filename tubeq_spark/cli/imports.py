@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,7 +37,8 @@ def leave_out(*packages: str) -> None:
     sys.meta_path.insert(0, _LeftOut(frozenset(packages)))
 
 
-class _LeftOut(MetaPathFinder):
+class _LeftOut:
+    # `importlib.abc`, with a base class for finders, is slow to import.
     def __init__(self, packages: frozenset[str]) -> None:
         self._packages = packages
 

@@ -4,65 +4,59 @@ from __future__ import annotations
 
 import os
 import select
-import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
 
     from tubeq_spark.clock import Clock
 
+_STDIN = 0
+#: The key that ends a program.
+QUIT = "q"
 
-class Keys:
-    """Reads keys from standard input if that is a terminal; a context manager."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Wait by this clock if there is no terminal."""
-        self._clock = clock
-        self._input: int | None = None
-        self._before: list[Any] = []
+def are_read() -> bool:
+    """Whether keys can be read: standard input is a terminal."""
+    return find_spec("termios") is not None and os.isatty(_STDIN)
 
-    def __enter__(self) -> Self:
-        """Make the terminal pass on each key at once."""
-        try:
-            import termios  # noqa: PLC0415  not on every system
-            import tty  # noqa: PLC0415
-        except ImportError:
-            return self
-        # Standard input may be a pipe, or closed.
-        with suppress(OSError, ValueError, termios.error):
-            number = sys.stdin.fileno()
-            self._before = termios.tcgetattr(number)
-            tty.setcbreak(number)
-            self._input = number
-        return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: object, _trace: TracebackType | None
-    ) -> None:
-        if self._before:
-            import termios  # noqa: PLC0415  as above
+@contextmanager
+def pressed_keys(clock: Clock, *, wanted: bool) -> Iterator[Callable[[float], str | None]]:
+    """Read keys during a block, if standard input is a terminal.
 
-            with suppress(OSError, ValueError, termios.error):
-                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+    Args:
+        clock: The clock that waits if no keys are read.
+        wanted: Whether to read keys.
 
-    @property
-    def are_read(self) -> bool:
-        """Whether there is a terminal."""
-        return self._input is not None
+    Yields:
+        A function that returns the next key, or `None` if none was pressed for so many seconds.
+    """
+    if not (wanted and are_read()):
+        yield partial(_sleep, clock)
+        return
+    import termios  # noqa: PLC0415  not on every system
+    import tty  # noqa: PLC0415
 
-    def wait(self, seconds: float) -> str | None:
-        """The next key; `None` if none was pressed for so many seconds."""
-        if self._input is None:
-            self._clock.sleep(max(0.0, seconds))
-            return None
-        ready, _, _ = select.select([self._input], [], [], max(0.0, seconds))
-        if not ready:
-            return None
-        pressed = os.read(self._input, 1).decode("ascii", "replace")
-        if not pressed:
-            # The terminal was closed.
-            self._input = None
-            return None
-        return pressed
+    before = termios.tcgetattr(_STDIN)
+    tty.setcbreak(_STDIN)
+    try:
+        yield _next_key
+    finally:
+        with suppress(OSError, termios.error):
+            termios.tcsetattr(_STDIN, termios.TCSADRAIN, before)
+
+
+def _sleep(clock: Clock, seconds: float) -> None:
+    clock.sleep(max(0.0, seconds))
+
+
+def _next_key(seconds: float) -> str | None:
+    ready, _, _ = select.select([_STDIN], [], [], max(0.0, seconds))
+    if not ready:
+        return None
+    # Nothing can be read from a terminal that was closed.
+    return os.read(_STDIN, 1).decode("ascii", "replace") or QUIT

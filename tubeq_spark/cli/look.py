@@ -10,9 +10,9 @@ import typer
 
 from tubeq_spark.cli import table
 from tubeq_spark.cli.call import json_text, queue_of, tube_of
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.options import plain_options
-from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.cli.settle import Id
 from tubeq_spark.task import TaskState
 

@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "BadUseError",
-    "ExitCode",
-    "load_function",
-    "note",
-    "note_json",
-    "open_spark",
-    "quiet_loggers",
-    "report_error",
-    "run_program",
-]
-
 _STDOUT, _STDERR = 1, 2
 #: These loggers print each error of a statement as JSON before it is raised.
 _LOGGERS_OF_SPARK = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from tubeq_spark.cli.call import NAME, Call
-from tubeq_spark.cli.program import BadUseError
+from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.model.error_text import missing
 
 #: The settings of these commands: the program itself parses all arguments, also `--help`.

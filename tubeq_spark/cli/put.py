@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName
-from tubeq_spark.cli.program import ExitCode
+from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
 from tubeq_spark.task import PutItem, Task
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 
 def put(
@@ -61,13 +56,19 @@ def put(
         if has_keys:
             # Some of the tasks that a put returns existed before.
             target.on_task_change(lambda task, _event: added.append(task))
+        finishing = lambda _: call.tell("finishing the batch in hand; once more to stop at once")  # noqa: E731
         with done.telling(call), _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
                 show(done.count)
                 keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
-                with _finished(call), done.adding(len(items)):
+                stop = Stop(finishing)
+                # A second signal interrupts the put.
+                with suppress(KeyboardInterrupt), stop:
+                    done.trying = len(items)
                     tasks = target.put_many(keyed, timeout=timeout, **options)
                     done.add(added if has_keys else tasks)
+                if stop():
+                    sys.exit(stop.exit_code)
                 if items and not tasks:
                     call.tell(f"tube {tube} is full; {done.before}")
                     call.show(done.as_dict(tube), done.sentence(tube))
@@ -83,7 +84,8 @@ class _Done:
         self.count = 0
         #: Whether the message of an error has the number.
         self.is_told = False
-        self._adding = 0
+        #: The number of tasks that a put adds, all or none, which has not ended.
+        self.trying = 0
         self._first: int | None = None
         self._last: int | None = None
 
@@ -99,22 +101,15 @@ class _Done:
             yield
         except typer.Exit:
             raise
-        except BaseException:
+        except BaseException as error:
             if not self.is_told:
-                perhaps = f", and perhaps the next {self._adding:,}" if self._adding else ""
-                call.tell(f"{self.before}{perhaps}")
-            raise
-
-    @contextmanager
-    def adding(self, count: int) -> Iterator[None]:
-        """Count tasks that the block puts, all or none. After some errors and signals it is unknown which."""
-        try:
-            yield
-        except (CommitUnknownError, KeyboardInterrupt, SystemExit):
-            self._adding = count
+                is_unknown = isinstance(error, CommitUnknownError | KeyboardInterrupt | SystemExit)
+                perhaps = f", and perhaps the next {self.trying:,}"
+                call.tell(f"{self.before}{perhaps if is_unknown and self.trying else ''}")
             raise
 
     def add(self, tasks: list[Task]) -> None:
+        self.trying = 0
         if tasks:
             self.count += len(tasks)
             self._first = tasks[0].task_id if self._first is None else self._first
@@ -128,37 +123,6 @@ class _Done:
     def sentence(self, tube: str) -> str:
         ids = f": {self._first} to {self._last}" if self.count else ""
         return f"put {self.count:,} tasks into {tube}{ids}"
-
-
-@contextmanager
-def _finished(call: Call) -> Iterator[None]:
-    """Let a signal end the call only after the block, so that the number of put tasks is known.
-
-    A second signal ends it at once.
-    """
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # Ignored signals stay ignored.
-    before = {number: handler for number, handler in found.items() if callable(handler)}
-    if threading.current_thread() is not threading.main_thread():
-        before.clear()
-    came: list[Callable[[], object]] = []
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        end = partial(before[signal.Signals(number)], number, frame)
-        if came:
-            end()
-        came.append(end)
-        call.tell("finishing the batch in hand; once more to stop at once")
-
-    for number in before:
-        signal.signal(number, hold)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came:
-        came[0]()
 
 
 @contextmanager

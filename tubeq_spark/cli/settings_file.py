@@ -6,12 +6,11 @@ The command line takes precedence over the environment, and the environment over
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.config import DURABILITY, Durability, QueueConfig
+from tubeq_spark.config import DURABILITY, QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 
@@ -69,10 +68,7 @@ class Defaults:
         """
         from tubeq_spark.admin.engines import committer_without_session  # noqa: PLC0415  imports storage
 
-        durability = Durability(self.config.durability)
-        return committer_without_session(
-            self.queue_location(), self.engine, self.new_engine, durability
-        )
+        return committer_without_session(self.queue_location(), self.engine, self.new_engine)
 
     def needs_spark(self) -> bool:
         """Return whether Spark commits to the queue, so that it needs a session. Raises as `committer`."""
@@ -115,13 +111,15 @@ def read_defaults(
     said |= {name: value for name, value in given.items() if value}
     # `committer` checks the engine of the command line.
     validation.one_of("engine", said.get("new_engine", "auto"), ("auto", "spark", "native"))
-    if variables.get(DURABILITY):
-        config = said.get("config", QueueConfig())
-        said["config"] = replace(config, durability=variables[DURABILITY])
+    if variables.get(DURABILITY) and "config" in said:
+        # The queue object reads the variable itself, for a new location.
+        said["config"] = replace(said["config"], durability=None)
     return Defaults(**said)
 
 
 def _read(file: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415  most calls have no file
+
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
         return _checked(found)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text, queue_of
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TakenUtubes, TubeName
-from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError, TubeqError
 from tubeq_spark.model import validation
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tubeq_spark.cli import keys
 from tubeq_spark.cli.call import Call, queue_of
 from tubeq_spark.cli.table import (
     STATES,
@@ -26,10 +27,9 @@ from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console, Group
     from rich.table import Table
 
-    from tubeq_spark.cli.keys import Keys
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.queue import Queue
 
@@ -53,7 +53,6 @@ _COLUMNS: dict[str, Column] = {
 }
 #: The columns that are left out first on a narrow screen, in this order.
 _FIRST_LEFT_OUT = ("type", "commits/s", "done", "delayed", "holders", "take/s", "buried")
-_QUIT = "q"
 #: The columns by which the table can be sorted, by their keys.
 _KEYS = {
     "n": "tube",
@@ -105,14 +104,13 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
     # Only this command needs these imports.
     from rich.live import Live  # noqa: PLC0415
 
-    from tubeq_spark.cli.keys import Keys  # noqa: PLC0415
-
     clock, screen = call.outside.clock, console()
     watch, number = _Watch(queue, clock.monotonic), 0
     with ExitStack() as stack:
-        live, keys = None, Keys(clock)
-        if screen.is_terminal and not call.json:
-            stack.enter_context(keys)
+        is_live = screen.is_terminal and not call.json
+        next_key = stack.enter_context(keys.pressed_keys(clock, wanted=is_live))
+        live = None
+        if is_live:
             live = stack.enter_context(Live(console=screen, auto_refresh=False))
 
         def draw() -> None:
@@ -123,7 +121,7 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
                 print_table(table_of(_sorted(lines, sort), _COLUMNS))
             else:
                 table = _fitting(_sorted(lines, sort), sort, screen)
-                live.update(_with_keys(table, keys), refresh=True)
+                live.update(_with_keys(table) if keys.are_read() else table, refresh=True)
 
         while True:
             lines = watch.look()
@@ -132,9 +130,8 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
             if number == limit:
                 return
             until = clock.monotonic() + interval
-            # Without a terminal there are no keys.
-            while (key := keys.wait(until - clock.monotonic())) is not None:
-                if key == _QUIT:
+            while (key := next_key(until - clock.monotonic())) is not None:
+                if key == keys.QUIT:
                     return
                 sort = _KEYS.get(key, sort)
                 draw()
@@ -198,11 +195,10 @@ def _sorted(lines: list[dict[str, Any]], sort: str) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda row: value_of(row, _COLUMNS[sort]) or 0, reverse=True)
 
 
-def _with_keys(table: Table, keys: Keys) -> RenderableType:
+def _with_keys(table: Table) -> Group:
     """A table, and below it the keys that sort it."""
     from rich.console import Group  # noqa: PLC0415  as above
     from rich.text import Text  # noqa: PLC0415
 
     told = "  ".join(f"{key} {column}" for key, column in _KEYS.items())
-    line = Text(f"sort by: {told}   {_QUIT} quit", style="dim")
-    return Group(table, line) if keys.are_read else table
+    return Group(table, Text(f"sort by: {told}   {keys.QUIT} quit", style="dim"))

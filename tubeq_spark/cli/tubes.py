@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import queue_of, tube_of
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName, names
 from tubeq_spark.cli.options import CREATED, plain_options, with_options
-from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
 
 #: The columns of `tubeq stats`. `tubeq show` has the calls of all verbs.
@@ -77,8 +77,7 @@ def sweep(ctx: typer.Context) -> None:
     with queue_of(ctx) as (call, queue):
         report = queue.sweep()
         for name, tube in report.tubes.items():
-            counts = {"readied": tube.readied, "expired": tube.expired, "released": tube.released}
-            text = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+            text = f"{tube.readied:,} readied, {tube.expired:,} expired, {tube.released:,} released"
             call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
             if tube.error is not None:
                 call.tell(f"tube {name} failed: {tube.error}")

@@ -6,17 +6,20 @@ import json
 import os
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TakenUtubes, TubeName
-from tubeq_spark.cli.program import ExitCode, load_function
+from tubeq_spark.cli.program import load_function
 from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model.failures import headline
+from tubeq_spark.model.validation import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +88,7 @@ def work(
     }
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
-    elif processes > 1 or (time_limit is not None and not _cancels(handler)):
+    elif processes > 1 or (time_limit is not None and not is_async(handler)):
         _show(call, tube, _parent(call, tube, processes, time_limit))
     else:
         with call.queue(tube=tube) as queue:
@@ -94,12 +97,6 @@ def work(
 
             ears = Ears(_teller(call), failed=_failure_teller(call))
             _show(call, tube, run(queue.tube(tube), handler, stop=None, ears=ears, **options))
-
-
-def _cancels(handler: Any) -> bool:
-    from tubeq_spark.model.validation import is_async  # noqa: PLC0415  calls that need none are quick
-
-    return is_async(handler)
 
 
 def _teller(call: Call) -> Callable[[WorkReport], None]:
@@ -133,13 +130,7 @@ def _sentence(report: WorkReport) -> str:
 
 
 def _show(call: Call, tube: str, report: WorkReport) -> None:
-    found = {
-        "tube": tube,
-        "done": report.done,
-        "failed": report.failed,
-        "buried": report.buried,
-        "seconds": round(report.seconds, 3),
-    }
+    found = {"tube": tube} | asdict(report) | {"seconds": round(report.seconds, 3)}
     call.show(found, _sentence(report))
     if not report.done and not report.failed:
         raise typer.Exit(ExitCode.NOTHING)
@@ -161,11 +152,9 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
             source = queue.tube(tube)
             late = set(child.overdue)
             for task_id in (*child.overdue, *child.held):
-                try:
-                    error = took_too_long(time_limit) if task_id in late else None
+                error = took_too_long(time_limit) if task_id in late else None
+                with suppress(NotTakenError):
                     source.release(task_id, error=error)
-                except NotTakenError:
-                    continue
 
     with call.answering():
         stop = Stop(None, Wake())
@@ -243,9 +232,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
 
     def tell(report: WorkReport) -> None:
         has_parent()
-        pipe.write(
-            {name: getattr(report, name) for name in ("done", "failed", "buried", "seconds")}
-        )
+        pipe.write(asdict(report))
 
     with pipe.beating(), call.queue(tube=tube) as queue:
         from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick

@@ -54,7 +54,9 @@ class TakeRequest:
     as_batch: bool = False
 
 
-def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> PutCall:
+def put_call(
+    items: Iterable[Any], options: dict[str, Any], driver: Driver, trace: str | None = None
+) -> PutCall:
     """Check the arguments of a put, except the items and their options.
 
     Raises:
@@ -73,7 +75,7 @@ def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> P
     if seconds and not driver.limited:
         validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
     own = {name: value for name, value in options.items() if name != "timeout"}
-    return PutCall(list(items), own, seconds)
+    return PutCall(list(items), own, seconds, trace)
 
 
 def prepare(

@@ -7,7 +7,6 @@ import errno
 import json
 import re
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
 
 #: Hints for errors that the operating system reports for a file.
 _HELP = {
@@ -90,6 +89,8 @@ def missing(error: ModuleNotFoundError, *extras: str) -> ModuleNotFoundError:
 def _place(origin: str | None) -> str:
     """The URL of the clone or wheel; empty if the package came from an index."""
     if origin is None:
+        from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415  is slow
+
         with suppress(PackageNotFoundError):
             origin = distribution(_NAME).read_text("direct_url.json")
     with suppress(ValueError, AttributeError):

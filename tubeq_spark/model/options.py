@@ -49,14 +49,6 @@ _CHECKS = {
 }
 #: The least and the greatest rank; greater and smaller ones are stored as these.
 LEAST_RANK, MOST_RANK = -(1 << 63) + 1, (1 << 63) - 1
-#: Default values that count as not given, so that every type allows them.
-_PLAIN = {
-    "storage_mode": "default",
-    "parallel": 1,
-    "order": "fifo",
-    "temporary": False,
-    "change_feed": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +145,8 @@ class TubeOptions(Mapping[str, Any]):
 
 
 _NAMES = tuple(f.name for f in fields(TubeOptions))
+#: Default values that count as not given, so that every type allows them.
+_PLAIN = {f.name: f.default for f in fields(TubeOptions) if f.name not in ("pri", "delay")}
 #: Options that `alter` changes.
 ALTERABLE = frozenset(_NAMES) - {"storage_mode", "schema", "change_feed", "temporary", "unique_for"}
 

@@ -252,3 +252,41 @@ class CheckReport:
     def sound(self) -> bool:
         """Whether no damage was found, or all of it was repaired."""
         return all(problem.repaired for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A commit that broke a rule of its tube.
+
+    Attributes:
+        tube: The name of the tube.
+        version: The version of the tube's table that the commit made.
+        rule: `step` (a task changed as its state, its lease or its holder did not allow), `doubled` (a task has two
+            rows, or came again), `order`, `exclusive` (a sub-queue was taken while it was held), `rate`,
+            `most_taken`, `capacity`, `unique`, `count` (a count is wrong), or `stranger` (another program changed tasks).
+        text: A sentence about it.
+        task_id: The task; `None` if it is not about one.
+    """
+
+    tube: str
+    version: int
+    rule: str
+    text: str
+    task_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The result of `Queue.verify`.
+
+    Attributes:
+        commits: The number of commits that were judged.
+        tasks: The number of tasks that were put or changed by them, or were there before.
+        violations: The commits that broke a rule, in the order of tubes and versions.
+        unread: What could not be judged, in a sentence for each reason.
+    """
+
+    commits: int = 0
+    tasks: int = 0
+    violations: list[Violation] = field(default_factory=list, hash=False)
+    unread: list[str] = field(default_factory=list, hash=False)

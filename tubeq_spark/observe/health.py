@@ -71,30 +71,21 @@ class Health:
         return not self.problems
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits from which on a value is a problem.
-
-    Attributes:
-        overdue: Seconds for which the work of a sweep may be pending.
-        drift: Seconds by which a clock may differ from the storage's.
-        files: The number of data files that a tube may have.
-    """
-
-    overdue: float
-    drift: float
-    files: int
-
-
 def examine(
-    queue: QueueContext, context_of: Callable[[TubeRecord], TubeContext], limits: Limits
+    queue: QueueContext,
+    context_of: Callable[[TubeRecord], TubeContext],
+    overdue: float,
+    drift: float,
+    files: int,
 ) -> Health:
     """Find all problems. A table that cannot be read is a problem, too, and hides no other one.
 
     Args:
         queue: The queue object.
         context_of: Opens a tube.
-        limits: Limits from which on a value is a problem.
+        overdue: Seconds for which the work of a sweep may be pending.
+        drift: Seconds by which a clock may differ from the storage's.
+        files: The number of data files that a tube may have.
     """
     opened = queue.opened
     with queue.engine.reading():
@@ -118,14 +109,14 @@ def examine(
                     message = "its drop was stopped: the next sweep finishes it"
                     found.append(Problem("dropping", record.name, message))
                 metrics = measure_tube(ctx, [], 0)
-                found += _tube(record.name, metrics, limits)
+                found += _tube(record.name, metrics, overdue, files)
                 for owner in ctx.reader.owners(_MOST):
                     owners[owner].add(record.name)
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
     with _noted(queue, found, "the sessions"):
         found += [
-            *_sessions(queue, owners, limits),
-            *_clocks(queue, opened.location.text, newest, limits),
+            *_sessions(queue, owners, overdue),
+            *_clocks(queue, opened.location.text, newest, drift),
         ]
         found += _files_of_sessions(queue)
     return Health(queue.clock.now(), tuple(found))
@@ -188,15 +179,15 @@ def _noted(
         found.append(Problem("unreadable", tube, f"{what}: {reason_of(error)}"))
 
 
-def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
+def _tube(name: str, metrics: TubeMetrics, overdue: float, files: int) -> Iterator[Problem]:
     if metrics.paused and metrics.ready:
         message = f"is paused, and {metrics.ready} tasks are ready"
         yield Problem("paused", name, f"{message}; `tubeq resume {name}` lets takes find them")
-    overdue = metrics.unswept_age
-    if overdue is not None and overdue > limits.overdue:
-        message = f"{metrics.unswept} tasks wait for a sweep, the first for {overdue:.0f} s"
+    age = metrics.unswept_age
+    if age is not None and age > overdue:
+        message = f"{metrics.unswept} tasks wait for a sweep, the first for {age:.0f} s"
         yield Problem("sweeper", name, f"{message}: is a sweeper running?")
-    if metrics.files > limits.files:
+    if metrics.files > files:
         message = f"{metrics.files} files: takes and sweeps read their statistics each time"
         yield Problem("files", name, f"{message}; put in larger batches, and let a sweeper compact")
     if metrics.log_commits is not None and metrics.log_commits > _LOG_COMMITS:
@@ -205,13 +196,13 @@ def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
 
 
 def _sessions(
-    queue: QueueContext, owners: Mapping[str, set[str]], limits: Limits
+    queue: QueueContext, owners: Mapping[str, set[str]], overdue: float
 ) -> Iterator[Problem]:
     if not owners:
         return
     views = queue.sessions.views()
     skew = limited_us(queue.config.skew)
-    then_us = queue.now_us() - round(limits.overdue * US)
+    then_us = queue.now_us() - round(overdue * US)
     for owner, tubes in sorted(owners.items()):
         name, _, epoch = owner.partition("/")
         view = views.get(name)
@@ -227,22 +218,20 @@ def _files_of_sessions(queue: QueueContext) -> Iterator[Problem]:
         yield Problem("sweeper", None, f"{message}; is a sweeper running?")
 
 
-def _clocks(
-    queue: QueueContext, location: str, newest_us: int, limits: Limits
-) -> Iterator[Problem]:
+def _clocks(queue: QueueContext, location: str, newest_us: int, drift: float) -> Iterator[Problem]:
     # The times are read before the commits, and this host's clock after them, so that a slow read is no drift.
     written = queue.sessions.last_written(_MOST)
     committed = queue.sessions.last_commit()
     behind = (max(newest_us, committed) - queue.now_us()) / US
-    if behind > limits.drift:
+    if behind > drift:
         message = f"this clock is {behind:.1f} s or more behind the storage's"
         yield Problem("clock", None, message)
-    drift = told_drift(queue.engine.tables.clock_drift(location))
-    if drift is not None:
-        yield Problem("clock", None, drift)
+    of_store = told_drift(queue.engine.tables.clock_drift(location))
+    if of_store is not None:
+        yield Problem("clock", None, of_store)
     for session, at_us in written.items():
         # A row is older than its commit, unless its writer's clock is ahead.
         ahead = (at_us - committed) / US
-        if ahead > limits.drift:
+        if ahead > drift:
             message = f"the clock of session {session} is {ahead:.1f} s or more ahead"
             yield Problem("clock", None, f"{message} of the storage's")

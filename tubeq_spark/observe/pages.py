@@ -269,20 +269,20 @@ def _storage(tubes: Sequence[TubeSnapshot]) -> Html:
         "unswept",
         "for",
     ]
-    rows = [[tube.name, *_stored(tube.metrics)] for tube in tubes]
-    return table(heads, rows, class_="numbers")
-
-
-def _stored(metrics: TubeMetrics) -> list[object]:
-    return [
-        metrics.files,
-        size(metrics.size_bytes),
-        metrics.commits,
-        moment(metrics.last_commit),
-        metrics.log_commits,
-        metrics.unswept,
-        age(metrics.unswept_age),
+    rows = [
+        [
+            tube.name,
+            tube.metrics.files,
+            size(tube.metrics.size_bytes),
+            tube.metrics.commits,
+            moment(tube.metrics.last_commit),
+            tube.metrics.log_commits,
+            tube.metrics.unswept,
+            age(tube.metrics.unswept_age),
+        ]
+        for tube in tubes
     ]
+    return table(heads, rows, class_="numbers")
 
 
 # -- a tube ---------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class QueueCollector(Collector):
             yield family
 
 
-class QueueScrape(Collector):
+class QueueScrape(QueueCollector):
     """The metrics for an endpoint, with a metric for whether the queue could be measured.
 
     If the queue cannot be read, `tubeq_up` is 0, and the scrape does not fail. So an alert can distinguish this from
@@ -89,17 +89,17 @@ class QueueScrape(Collector):
         self, queue: Queue, tell: Callable[[str], None], *, ending_within: float = 10.0
     ) -> None:
         """Measure `queue` as `QueueCollector` does; `tell` is called with the reason of a failure."""
-        self._collector = QueueCollector(queue, ending_within=ending_within)
+        super().__init__(queue, ending_within=ending_within)
         self._tell = tell
 
     def describe(self) -> list[Metric]:
         """Name the metrics without measuring."""
-        return [_up(), *self._collector.describe()]
+        return [_up(), *super().describe()]
 
     def collect(self) -> Iterator[Metric]:
         """Measure. Commits: none."""
         try:
-            found = list(self._collector.collect())
+            found = list(super().collect())
         except TubeqError as error:
             self._tell(reason_of(error))
             yield _up(0)

@@ -1,17 +1,20 @@
-"""Statistics and metrics of a queue: tasks by state, ages, and counts of calls. Reads only."""
+"""Statistics and metrics of a queue: tasks by state, ages, counts of calls, and the sessions. Reads only."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 
 from tubeq_spark.markup import fields, joined, table
-from tubeq_spark.model.reports import QueueMetrics, TubeMetrics
+from tubeq_spark.model.membership import MemberName
+from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics
 from tubeq_spark.model.states import EVENTS
-from tubeq_spark.model.times import LAST_US, US, from_us
+from tubeq_spark.model.times import LAST_US, US, from_us, limited_us, of_us
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.events import TASKS, calls_of, ended_of, tasks_of
 from tubeq_spark.storage.arrow.columns import array
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.markup import Html
+    from tubeq_spark.model.membership import Member
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.tables.counts import Depth
 
@@ -197,3 +201,42 @@ def _depth(ctx: TubeContext, now_us: int, soon_us: int) -> Depth:
 def _age(since_us: int | None, now_us: int) -> float | None:
     # The clock of another host may be ahead of this one.
     return None if since_us is None else max(0, now_us - since_us) / US
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[SessionInfo]:
+    """The queue objects whose leases have not ended, and those whose sessions hold tasks of these tubes.
+
+    It reads the sessions once, and each tube once. A tube that cannot be read is left out.
+    """
+    now_us, skew_us = queue.now_us(), limited_us(queue.config.skew)
+    held: dict[str, dict[str, int]] = defaultdict(dict)
+    for ctx in tubes:
+        with left_out(queue, ctx.record.name):
+            taken = ctx.table.is_in(TaskState.TAKEN, now_us)
+            for owner, count in ctx.reader.counts("owner", taken, skips=()).items():
+                held[owner][ctx.record.name] = count
+    members = (member for view in queue.sessions.views().values() for member in view.members)
+    found = [
+        _info(member, tasks)
+        for member in members
+        if member.live
+        if (tasks := held[f"{member.session}/{member.epoch}"]) or member.alive(now_us, skew_us)
+    ]
+    return sorted(found, key=lambda info: (info.since, str(info.uuid), info.member))
+
+
+def _info(member: Member, tasks: Mapping[str, int]) -> SessionInfo:
+    name = MemberName.parse(member.member)
+    return SessionInfo(
+        UUID(member.session),
+        name.uuid,
+        name.host,
+        name.pid,
+        of_us(name.since_us),
+        from_us(member.lease_until),
+        sum(tasks.values()),
+        dict(sorted(tasks.items())),
+    )

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.model import refusals
-from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.error_text import missing, reason_of
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import Headroom, NextBegin
-from tubeq_spark.model.times import to_us
-from tubeq_spark.model.tube_types import order_of
+from tubeq_spark.model.times import US, to_us
+from tubeq_spark.model.tube_types import BUILT_IN, order_of
+from tubeq_spark.runtime.events import DONE, Counters
+from tubeq_spark.runtime.held_tasks import HeldTasks
+from tubeq_spark.runtime.session import Session
+from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+from tubeq_spark.runtime.unknown_takes import UnknownTakes
+from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
+from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.locks.lock_file import LogReaders
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.tables.gates import Gates
+from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
+from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 from tubeq_spark.storage.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
@@ -33,25 +47,16 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.payloads.values import PayloadCodec
-    from tubeq_spark.runtime.events import Counters, TubeEvents
-    from tubeq_spark.runtime.held_tasks import HeldTasks
-    from tubeq_spark.runtime.session import Session
-    from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+    from tubeq_spark.runtime.events import TubeEvents
     from tubeq_spark.runtime.traces import Traces
-    from tubeq_spark.runtime.unknown_takes import UnknownTakes
-    from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.locks.lock_file import LogReaders
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.tables.id_slots import Slots
-    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
-    from tubeq_spark.storage.tables.sessions import Sessions
+    from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.tube_table import TubeTable
-    from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -102,40 +107,68 @@ class UsedTubes:
         self.temporary = [tube for tube in self.temporary if tube.id != record.id]
 
 
-@dataclass(slots=True)
 class QueueContext:
     """The objects that all tubes of one queue object share."""
 
-    opened: OpenedLocation
-    registry: Registry
-    engine: Engine
-    #: For DataFrames of programs; `None` where there is no Spark session.
-    spark: SparkEngine | None
-    #: Has Spark write the rows of DataFrames for native commits; `None` where Spark commits, or is not there.
-    put_files: PutFiles | None
-    clock: Clock
-    config: QueueConfig
-    loop: CommitLoop
-    session: Session
-    sessions: Sessions
-    vacuum_notes: VacuumNotes
-    slots: Slots
-    held_tasks: HeldTasks
-    unknown_takes: UnknownTakes
-    lapsed: ExpiredSessionCache
-    counters: Counters
-    random: random.Random
-    #: The tube types that this queue object knows, by name.
-    drivers: dict[str, Driver]
-    #: Tells processes that shorten logs whether this queue object reads by Spark.
-    readers: LogReaders
-    used: UsedTubes
-    close_engines: Callable[[], None]
-    life: QueueLife = field(default_factory=QueueLife)
-    #: When takes that found nothing last looked for dead sessions, by tube.
-    checked: dict[int, int] = field(default_factory=dict)
-    #: Makes spans of verbs and handlers, where the program wants them.
-    traces: Traces | NoTraces = field(default_factory=NoTraces)
+    def __init__(
+        self,
+        engine: Engine,
+        spark: SparkEngine | None,
+        put_files: PutFiles | None,
+        close_engines: Callable[[], None],
+        opened: OpenedLocation,
+        clock: Clock,
+        config: QueueConfig,
+        registry_type: type[Registry] = Registry,
+    ) -> None:
+        """Begin with a new session that has no lease yet.
+
+        Args:
+            engine: The engine that commits.
+            spark: For DataFrames of programs; `None` where there is no Spark session.
+            put_files: Has Spark write the rows of DataFrames for native commits; `None` where Spark commits, or is not
+                there.
+            close_engines: Closes both engines.
+            opened: The location.
+            clock: The queue's clock.
+            config: Its settings.
+            registry_type: The class of its registry.
+        """
+        self.engine, self.spark, self.put_files = engine, spark, put_files
+        self.close_engines = close_engines
+        self.opened, self.clock, self.config = opened, clock, config
+        self.life = QueueLife()
+        self.random = random.Random()  # noqa: S311  (jitter and slots, no secrets)
+        #: Tells processes that shorten logs whether this queue object reads by Spark.
+        self.readers = LogReaders(opened.locks)
+        if engine is spark:
+            self.readers.enter()
+        self.counters = counters = Counters()
+        self.held_tasks = HeldTasks()
+        tally = LoopStats(
+            clock, lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
+        )
+        self.loop = CommitLoop(engine, config, SystemClock(), self.random.random, tally)
+        table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
+        self.sessions = Sessions(engine, table, self.loop, table_lock, self.random)
+        self.slots = Slots(engine, table, self.loop, table_lock, self.random)
+        self.vacuum_notes = VacuumNotes(engine, table, self.loop, table_lock, self.random)
+        table, table_lock = opened.location.table(TUBES), opened.table_lock(TUBES)
+        self.registry = registry_type(engine, table, self.loop, table_lock, self.random)
+        self.session = session = Session(
+            self.sessions, self.slots, clock, config, self.counters, self.held_tasks
+        )
+        self.unknown_takes = UnknownTakes(clock)
+        # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
+        # often, because it has the time.
+        self.lapsed = ExpiredSessionCache(session, round(2 * config.session_check * US))
+        #: The tube types that this queue object knows, by name.
+        self.drivers = dict(BUILT_IN)
+        self.used = UsedTubes()
+        #: When takes that found nothing last looked for dead sessions, by tube.
+        self.checked: dict[int, int] = {}
+        #: Makes spans of verbs and handlers, where the program wants them.
+        self.traces = _traces(clock) if config.traces else NoTraces()
 
     def now_us(self) -> int:
         """The time of an operation."""
@@ -143,7 +176,9 @@ class QueueContext:
 
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
-        return replace(self, life=QueueLife(QueueState.RUNNING))
+        same = copy(self)
+        same.life = QueueLife(QueueState.RUNNING)
+        return same
 
     def require_spark(self) -> SparkEngine:
         """The Spark engine, which makes DataFrames of the queue's tables.
@@ -198,6 +233,14 @@ class QueueContext:
         """
         self.require_running()
         return self.session.hold()
+
+
+def _traces(clock: Clock) -> Traces:
+    try:
+        from tubeq_spark.runtime.traces import Traces  # noqa: PLC0415  it is optional
+    except ModuleNotFoundError as error:
+        raise missing(error, "otel") from None
+    return Traces(clock)
 
 
 @contextmanager

@@ -91,19 +91,11 @@ class ExpiredSessionCache:
         self._may_come_back = False
         self._sessions: Mapping[str, SessionView] = {}
         #: By tube: the ended owners whose tasks were searched and released there last.
-        self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
+        self.looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
 
     def owners(self, now_us: int) -> tuple[str, ...]:
         """Owners whose leases have ended, as far as known; their tasks are ready."""
         return tuple(sorted(owner for owner, _ in self.over(now_us)))
-
-    def are_new(self, tube: int, over: frozenset[tuple[str, int]]) -> bool:
-        """Whether the tasks of one of these ended owners were not yet searched in a tube."""
-        return not over <= self._looked[tube]
-
-    def looked(self, tube: int, over: frozenset[tuple[str, int]]) -> None:
-        """Record that the tasks of these ended owners in a tube were released."""
-        self._looked[tube] = over
 
     def over(self, now_us: int) -> frozenset[tuple[str, int]]:
         """Ended owners with the ends of their leases; they may get a new lease."""

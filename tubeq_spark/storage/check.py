@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import loss_without_repair, no_queue
@@ -18,10 +17,13 @@ from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point
 from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
+from tubeq_spark.storage.locks.committer import NO_JVM
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
-from tubeq_spark.storage.log.actions import OURS, encoded
+from tubeq_spark.storage.log.actions import DataFile, UnknownLogError, encoded
 from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.names import version_of
+from tubeq_spark.storage.log.next_version import Change
+from tubeq_spark.storage.log.snapshot import Shape
 from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
 from tubeq_spark.storage.note import Note
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
@@ -32,23 +34,19 @@ from tubeq_spark.storage.tables.schema import PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.log.facts import Verdict
     from tubeq_spark.storage.store.store import Store
 
-#: A feature with which each commit tells a time of its own, that this one does not know.
-_TIMED = "inCommitTimestamp"
 
-
-def _local_store(path: str) -> Store:
+def local_store(path: str) -> Store:
     """The files of the table in a directory."""
     return LocalStore(synced_log_of(Path(path)))
 
 
-def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
+def on_local_files(text: str) -> OpenedLocation | None:
     """Find a location without an engine; `None` if it is in a catalog or not on local files.
 
     Raises:
@@ -57,7 +55,7 @@ def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
     location = Location.parse(text)
     if location.in_catalog:
         return None
-    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    opened = OpenedLocation.without_spark(location)
     return None if opened.locks is None else opened
 
 
@@ -84,8 +82,8 @@ def check(
         with engine.reading():
             return _check(text.rstrip("/"), engine.tables.store_of)
     # The lock must not repair the table first: the check itself examines the state after a power cut.
-    lock_of = functools.partial(opened.table_lock, as_it_is=True) if repair else None
-    return _check(opened.uri, _local_store, lock_of, accept_loss=accept_loss)
+    lock_of = opened.lock_as_it_is if repair else None
+    return _check(opened.uri, local_store, lock_of, accept_loss=accept_loss)
 
 
 def _check(
@@ -188,7 +186,7 @@ def _repair(
         StoreError: It cannot be locked, or written.
     """
     try:
-        with table_lock.mending():
+        with table_lock.writing(lambda: NO_JVM):
             found = examine(table, now)
             _mend_log(table, directory, found, accept_loss=accept_loss)
             if accept_loss:
@@ -244,66 +242,33 @@ def _beginning(log: Path, verdict: Verdict) -> Path | None:
 
 
 def _take_out(table: Table, found: Examined) -> None:
-    """Commit the removal of damaged files."""
-    verdict = found.verdict
+    """Commit the removal of damaged files, if the table has no features that we do not write."""
+    verdict, state = found.verdict, found.state
     if not found.bad_files or verdict is None or not verdict.is_whole:
         return
-    protocol = found.state.protocol or {}
-    if _TIMED in (protocol.get("writerFeatures") or ()):
-        return
-    _commit(table, verdict, list(found.bad_files.values()))
+    with suppress(UnknownLogError, KeyError):
+        Shape.parse(state.metadata or {}, state.protocol or {}).require_writable()
+        _commit(table, verdict, [DataFile.parse(add) for add in found.bad_files.values()])
 
 
-def _commit(table: Table, verdict: Verdict, gone: Sequence[Mapping[str, Any]]) -> None:
-    """Commit the removal of some files as the next version.
-
-    Args:
-        table: The table.
-        verdict: What was found of its log.
-        gone: The actions that have added the files.
-    """
+def _commit(table: Table, verdict: Verdict, gone: Sequence[DataFile]) -> None:
+    """Commit the removal of some files as the next version."""
+    change = Change(Note("repair"), gone=gone)
     now_ms = to_us(SystemClock().now()) // 1_000
-    info: dict[str, Any] = {
-        "timestamp": now_ms,
-        "operation": "DELETE",
-        "operationParameters": {},
-        "readVersion": verdict.newest,
-        "operationMetrics": {"num_added_files": 0, "num_removed_files": len(gone)},
-        "engineInfo": OURS,
-        "userMetadata": str(Note("repair")),
-    }
-    removes = [_removed(add, now_ms) for add in gone]
+    actions = change.actions([], verdict.newest, now_ms)
+    for action in actions[1:]:
+        # As no change of data: who follows the changes would read the file for the rows that are gone.
+        action["remove"]["dataChange"] = False
     name = f"{LOG}/{commit_name(verdict.newest + 1)}"
     try:
-        table.store.put_if_absent(name, encoded([{"commitInfo": info}, *removes]))
+        table.store.put_if_absent(name, encoded(actions))
     except ExistsError as error:
         msg = f"{table.store} was changed by somebody else meanwhile; check it again"
         raise StoreError(msg) from error
 
 
-def _removed(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """The action that takes a file out of a table.
-
-    As no change of data: who follows the changes would read the file for the rows that are gone.
-    """
-    action = {
-        "path": add["path"],
-        "deletionTimestamp": now_ms,
-        "dataChange": False,
-        "extendedFileMetadata": True,
-        "partitionValues": add.get("partitionValues"),
-        "size": add["size"],
-    }
-    if add.get("deletionVector"):
-        action["deletionVector"] = add["deletionVector"]
-    return {"remove": action}
-
-
 def _written(synced: SyncedLog | None) -> None:
     """Sync the log, and forget what was known about it."""
-    if synced is None:
-        return
-    synced.forget()
-    synced.damage, synced.last_readable = "", None
-    if synced.durability is not Durability.NONE:
+    if synced is not None:
+        synced.damage, synced.last_readable = "", None
         disk.sync_file_system(synced.log)

@@ -151,7 +151,7 @@ class Queue15:
 
         Commits: 1, as `Tube.ack`.
         """
-        return self._held(task_id, lambda tube, number: tube.ack(number), gone=True)
+        return self._settled(task_id, lambda tube, number: tube.ack(number), held=True, gone=True)
 
     def release(self, task_id: int, delay: float | None = None, ttl: float | None = None) -> Task15:
         """Release a task to its old place in the order.
@@ -181,7 +181,7 @@ class Queue15:
                 tube, lambda ctx: verbs.release(ctx, number, wait_us, life_us), name="release"
             )
 
-        return self._held(task_id, verb)
+        return self._settled(task_id, verb, held=True)
 
     def requeue(self, task_id: int) -> Task15:
         """Release a task behind all existing tasks, in any state and with any priority.
@@ -197,7 +197,7 @@ class Queue15:
         def verb(tube: Tube, number: int) -> Task:
             return perform_in(tube, lambda ctx: verbs.requeue(ctx, number), name="requeue")
 
-        return self._held(task_id, verb)
+        return self._settled(task_id, verb, held=True)
 
     def done(self, task_id: int, *data: Any) -> Task15:
         """Keep a task in state done, with these fields as its data.
@@ -215,7 +215,7 @@ class Queue15:
         def verb(tube: Tube, number: int) -> Task:
             return perform_in(tube, lambda ctx: verbs.done(ctx, number, list(data)), name="done")
 
-        return self._held(task_id, verb)
+        return self._settled(task_id, verb, held=True)
 
     # -- both ---------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Queue15:
 
         Commits: 1, none if it is already buried; as `Tube.bury`.
         """
-        return self._there(task_id, lambda tube, number: tube.bury(number))
+        return self._settled(task_id, lambda tube, number: tube.bury(number))
 
     def dig(self, task_id: int) -> Task15:
         """Make a buried task ready again; its attempts begin at 0 again.
@@ -237,7 +237,7 @@ class Queue15:
 
         Commits: 1. Conflicts with other commits that change tasks of the same segment.
         """
-        return self._there(task_id, lambda tube, number: tube.kick_many([number])[0])
+        return self._settled(task_id, lambda tube, number: tube.kick_many([number])[0])
 
     unbury = dig
 
@@ -263,7 +263,7 @@ class Queue15:
 
         Commits: 1, as `Tube.delete`.
         """
-        return self._there(task_id, lambda tube, number: tube.delete(number), gone=True)
+        return self._settled(task_id, lambda tube, number: tube.delete(number), gone=True)
 
     def truncate(self, tube: str) -> None:
         """Remove all tasks of a tube, including done ones.
@@ -286,7 +286,7 @@ class Queue15:
 
         Commits: none.
         """
-        return self._there(task_id, lambda tube, number: tube.peek(number))
+        return self._settled(task_id, lambda tube, number: tube.peek(number))
 
     def meta(self, task_id: int) -> dict[str, Any]:
         """Return all stored values of a task.
@@ -310,7 +310,7 @@ class Queue15:
                 raise _not_found(number)
             return meta(tube, row, context_of(tube).queue.now_us())
 
-        return self._by_id(task_id, verb, TaskNotFoundError)
+        return self._by_id(task_id, verb)
 
     def statistics(self, tube: str | None = None) -> dict[str, Any]:
         """Return counts of tasks and calls.
@@ -344,7 +344,18 @@ class Queue15:
         self._index.remember(task.task_id, tube)
         return task15(task, tube)
 
-    def _by_id(self, task_id: int, verb: Callable[[Tube, int], T], missing: type[Exception]) -> T:
+    def _by_id(self, task_id: int, verb: Callable[[Tube, int], T], *, held: bool = False) -> T:
+        """Run a verb on a task and its tube.
+
+        Args:
+            task_id: The task.
+            verb: The verb. On a dropped tube it raises `TubeNotFoundError`.
+            held: Whether this session must hold the task, so that it holds none of an unknown id.
+
+        Raises:
+            NotTakenError: The task is in no tube, and must be held.
+            TaskNotFoundError: The task is in no tube.
+        """
         number = validation.task_id(task_id)
         tube = self._index.home(number)
         if tube is not None:
@@ -352,7 +363,7 @@ class Queue15:
                 return verb(tube, number)
             except TubeNotFoundError:
                 self._index.forget(number)
-        if missing is NotTakenError:
+        if held:
             msg = f"task {number} was not taken by this session, or its time to run has ended"
             raise NotTakenError(msg)
         raise _not_found(number)
@@ -361,27 +372,19 @@ class Queue15:
         self,
         task_id: int,
         verb: Callable[[Tube, int], Task],
-        missing: type[Exception],
         *,
-        gone: bool,
+        held: bool = False,
+        gone: bool = False,
     ) -> Task15:
+        """Run a verb as `_by_id` does, and convert its task, which is `gone` then or stays."""
+
         def settle(tube: Tube, number: int) -> Task15:
             task = verb(tube, number)
             if gone:
                 self._index.forget(number)
             return task15(task, tube)
 
-        return self._by_id(task_id, settle, missing)
-
-    def _held(
-        self, task_id: int, verb: Callable[[Tube, int], Task], *, gone: bool = False
-    ) -> Task15:
-        return self._settled(task_id, verb, NotTakenError, gone=gone)
-
-    def _there(
-        self, task_id: int, verb: Callable[[Tube, int], Task], *, gone: bool = False
-    ) -> Task15:
-        return self._settled(task_id, verb, TaskNotFoundError, gone=gone)
+        return self._by_id(task_id, settle, held=held)
 
 
 def _not_found(task_id: int) -> TaskNotFoundError:

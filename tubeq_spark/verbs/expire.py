@@ -269,9 +269,9 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
     now_us = queue.now_us()
     # A session that ends during the search is left to the next one.
     over = queue.lapsed.over(now_us)
-    if queue.lapsed.are_new(ctx.record.id, over):
+    if not over <= queue.lapsed.looked[ctx.record.id]:
         end_dead_sessions(ctx, now_us, there=False)
-        queue.lapsed.looked(ctx.record.id, over)
+        queue.lapsed.looked[ctx.record.id] = over
 
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:

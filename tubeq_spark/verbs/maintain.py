@@ -99,8 +99,9 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
         now_us = ctx.queue.now_us()
         if ctx.reader.is_dropped():
             return Plan(None, lambda _: False)
-        if not with_taken:
-            require_none_taken(ctx, now_us)
+        is_taken = ctx.table.is_in(TaskState.TAKEN, now_us)
+        if not with_taken and ctx.reader.count(is_taken, skips=()):
+            raise refusals.has_taken_tasks(ctx.record.name)
         (gone,) = ctx.queue.session.segments(1)
         statement = ctx.writer.drain(now_us, gone, with_taken=with_taken)
 
@@ -112,16 +113,6 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
         return Plan(statement, finish, now_us)
 
     return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
-
-
-def require_none_taken(ctx: TubeContext, now_us: int) -> None:
-    """Refuse to drop a tube with taken tasks.
-
-    Raises:
-        TubeBusyError: Tasks are taken, and their leases have not ended.
-    """
-    if ctx.reader.count(ctx.table.is_in(TaskState.TAKEN, now_us), skips=()):
-        raise refusals.has_taken_tasks(ctx.record.name)
 
 
 #: A compaction leaves out so many segments at the head of the tube, because takes use them.

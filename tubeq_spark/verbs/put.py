@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import PutCall
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import (
         Affected,
@@ -107,7 +106,7 @@ def put_group(
         return _new_tasks(ctx, rows, free)
 
     has_keys = any(row.unique is not None for call in calls for row in call)
-    added, found = add(ctx, choose, ctx.queue.loop, name=name, has_keys=has_keys)
+    added, found = add(ctx, choose, name=name, has_keys=has_keys)
     tasks = ctx.events.record("put", added)
     of_ids = {task.task_id: task for task in tasks}
     if tasks:
@@ -161,7 +160,6 @@ Choose: TypeAlias = "Callable[[PutsSeen | None, int | None], NewRows[T] | None]"
 def add(
     ctx: TubeContext,
     choose: Choose[T],
-    loop: CommitLoop,
     *,
     name: str = "put",
     has_keys: bool,
@@ -176,7 +174,6 @@ def add(
     Args:
         ctx: The tube.
         choose: Called for each attempt.
-        loop: The commit loop of the engine that makes the commit.
         name: The name of the verb.
         has_keys: Whether rows may have keys.
         identity: The identity of the put, which makes a repetition add nothing.
@@ -187,7 +184,7 @@ def add(
         return _plan(ctx, choose, has_keys=has_keys, identity=identity, appends=appends)
 
     while True:
-        done = loop.run(name, ctx.table_lock, attempt)
+        done = ctx.queue.loop.run(name, ctx.table_lock, attempt)
         if done is not None:
             return done
         while end_due(ctx, ctx.queue.now_us()).total():
@@ -267,9 +264,7 @@ def _new_tasks(
     if there is None:
         return None
     chosen = _admitted(calls, free, there)
-    new = [
-        call[place] for call, places in zip(calls, chosen, strict=True) for place in places or ()
-    ]
+    new = [row for rows in chosen for row in rows or ()]
     spreads = ctx.driver.subqueues
     buckets = [hash_of(row.utube) % BUCKETS if spreads else 0 for row in new]
     added: list[StoredTask] = []
@@ -293,18 +288,18 @@ def _new_tasks(
 
 def _admitted(
     calls: list[list[StoredTask]], free: int | None, there: Collection[str]
-) -> list[list[int] | None]:
-    """The positions of the items that become tasks, for each call; `None` if the capacity is too small for them.
+) -> list[list[StoredTask] | None]:
+    """The items that become tasks, of each call; `None` if the capacity is too small for them.
 
     These are the items without a key, and the first item with each free key. Other items need no capacity.
     """
-    found: list[list[int] | None] = []
+    found: list[list[StoredTask] | None] = []
     known = set(there)
     for call in calls:
         keys, chosen = set(known), []
-        for place, row in enumerate(call):
+        for row in call:
             if row.unique is None or row.unique not in keys:
-                chosen.append(place)
+                chosen.append(row)
             if row.unique is not None:
                 keys.add(row.unique)
         if free is not None and len(chosen) > free:
@@ -317,15 +312,15 @@ def _admitted(
 
 def _rows_of_items(
     calls: list[list[StoredTask]],
-    chosen: list[list[int] | None],
+    chosen: list[list[StoredTask] | None],
     added: list[StoredTask],
     there: Mapping[str, StoredTask],
 ) -> list[list[StoredTask]]:
     """The row of each item: its new one, or that of the task with its key. Calls that do not fit have none."""
     of_keys = {**there, **{row.unique: row for row in added if row.unique is not None}}
-    new, found = iter(added), []
-    for call, places in zip(calls, chosen, strict=True):
-        rows = dict(zip(places or (), new, strict=False))
-        items = [] if places is None else call
-        found.append([rows.get(i) or of_keys[item.unique or ""] for i, item in enumerate(items)])
-    return found
+    new = (id(row) for rows in chosen for row in rows or ())
+    rows_of = dict(zip(new, added, strict=False))
+    return [
+        [] if rows is None else [rows_of.get(id(row)) or of_keys[row.unique or ""] for row in call]
+        for call, rows in zip(calls, chosen, strict=True)
+    ]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
-from tubeq_spark.payloads.put_columns import JSON, check_columns
+from tubeq_spark.payloads.put_table import JSON, check_columns
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.spark.conflicts import raised_message
@@ -105,7 +105,7 @@ class _FramePut:
             ConflictError: Other commits changed the rows to put, or the table, in each attempt.
         """
         queue, has_keys = self._ctx.queue, self._frame.has_keys
-        call = (self._ctx, self._choose, queue.loop, self._identity)
+        call = (self._ctx, self._choose, self._identity)
         for _ in range(queue.config.attempts + 1):
             try:
                 added = put_rows(*call, has_keys=has_keys, appends=True)

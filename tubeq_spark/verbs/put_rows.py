@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS, hash_of
 from tubeq_spark.payloads.arrow_values import places, refuse_large
 from tubeq_spark.payloads.put_table import checked
-from tubeq_spark.storage.arrow.columns import array, repeated, taken, whole
+from tubeq_spark.storage.arrow.columns import array, counted, repeated, taken, whole
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.task import PutResult
 from tubeq_spark.verbs.put import NewRows, add, with_kept_keys
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.ids import Numbering, Range
     from tubeq_spark.payloads.put_table import PutTable
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import PutIdentity
 
@@ -60,7 +59,6 @@ class Added:
 def put_rows(
     ctx: TubeContext,
     choose: Callable[[PutsSeen | None], NewRows[Added] | None],
-    loop: CommitLoop,
     identity: PutIdentity | None,
     *,
     has_keys: bool,
@@ -81,7 +79,7 @@ def put_rows(
         fits = new is None or free is None or new.total <= free
         return new if fits else _no_rows(Added(is_full=True))
 
-    added = add(ctx, chosen, loop, has_keys=has_keys, identity=identity, appends=appends)
+    added = add(ctx, chosen, has_keys=has_keys, identity=identity, appends=appends)
     if added.result.count:
         ctx.events.count("put", added.result.count)
         ctx.table_lock.wake_takes()
@@ -124,8 +122,7 @@ def put_arrow(
         return None if used is None else _of_table(ctx, put.with_new_keys(used), trace)
 
     has_keys, appends = put.unique is not None, identity is not None
-    loop = ctx.queue.loop
-    return put_rows(ctx, choose, loop, identity, has_keys=has_keys, appends=appends).result
+    return put_rows(ctx, choose, identity, has_keys=has_keys, appends=appends).result
 
 
 def _of_table(ctx: TubeContext, put: PutTable, trace: str | None) -> NewRows[Added]:
@@ -142,8 +139,7 @@ def _of_table(ctx: TubeContext, put: PutTable, trace: str | None) -> NewRows[Add
         rows = whole(pa.table(columns), insert_schema(ctx.codec.arrow_type))
         return with_kept_keys(ctx, rows, numbering)
 
-    counts = {row["values"]: row["counts"] for row in pc.value_counts(buckets).to_pylist()}
-    return NewRows(counts, make, Added.of, put.data.nbytes)
+    return NewRows(counted(buckets), make, Added.of, put.data.nbytes)
 
 
 def buckets_of(utubes: pa.ChunkedArray | None, size: int) -> pa.Array:

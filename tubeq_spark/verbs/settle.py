@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import NotTakenError
+from tubeq_spark.errors import ConflictError, NotTakenError, TaskNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import (
     Become,
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected, Statement
+
+log = logging.getLogger(__name__)
+
+#: If one candidate of a take is unreadable, so many are checked, so that one commit buries many.
+_LOOK_AHEAD = 1_000
 
 
 # -- the verbs ---------------------------------------------------------------------------------------
@@ -318,3 +324,38 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
     return each(lambda ids: ack(ctx, ids), requests)
+
+
+def buries_unreadable(
+    ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
+) -> bool:
+    """Bury candidates of a take whose payload Python cannot represent; whether there were some.
+
+    A put refuses such payloads, so they were written by SQL. They are buried before anything is taken.
+
+    Commits: one for every 1,000 unreadable candidates, usually none.
+
+    Args:
+        ctx: The tube.
+        rows: The candidates.
+        read: Reads so many candidates again, in their order.
+
+    Raises:
+        Stale: Another commit, or the end of its ttl, has changed a task that was to be buried.
+    """
+    if not any(row.unreadable() for row in rows):
+        return False
+    _bury_all(ctx, read(max(len(rows), _LOOK_AHEAD)))
+    return True
+
+
+def _bury_all(ctx: TubeContext, rows: list[StoredTask]) -> None:
+    reasons = {row.task_id: found.reason for row in rows if (found := row.unreadable())}
+    # A consumer of batches may hold one by now: Spark can read what Python cannot represent.
+    verb = replace(bury(), states=(TaskState.READY, TaskState.DELAYED))
+    try:
+        settle(ctx, verb, list(reasons))
+    except (TaskNotFoundError, ConflictError) as error:
+        raise Stale from error
+    for task_id, reason in reasons.items():
+        log.error("task %d of tube %s was buried: %s", task_id, ctx.record.name, reason)

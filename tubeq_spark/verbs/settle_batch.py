@@ -1,5 +1,6 @@
-"""ack, release, bury, touch of a batch: as `settle`, but for the remaining tasks of one take, without their ids.
+"""Verbs on tasks that no caller names: ack, release, bury, touch of a batch, and kick by number or by a condition.
 
+A batch settles the remaining tasks of one take as `settle` does, without their ids.
 The tasks of one take are one lease segment, from which other verbs may have taken some. If it is empty, or if leases of
 some tasks were extended by their ids, the verb searches for the rest. When the first lease has ended, no task of the
 batch can be settled any more: the verb releases tasks with longer leases at once. If the verb is interrupted before the
@@ -9,7 +10,7 @@ statement, nothing has changed; after it, the change is done.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,13 @@ from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import plus
 from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.taken import Taken
-from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import integer, row
+from tubeq_spark.storage.expression import TRUE, integer, row
 from tubeq_spark.storage.rows import whole_segments
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.settle import RENEW, Decision, Verb, follow_up, release, settlement
+from tubeq_spark.verbs.settle import KICK, RENEW, Decision, Verb, follow_up, release, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -141,17 +143,20 @@ class HeldBatch:
         worn = self._held & (row().attempts >= integer(attempts))
         return set(self._ctx.reader.ids(worn)) & set(named)
 
-    def _commit(self, verb: Verb, named: set[int] | None) -> tuple[int, Change | None]:
+    def _commit(
+        self, verb: Verb, named: set[int] | None, *, at_the_end: bool = False
+    ) -> tuple[int, Change | None]:
         attempts = count()
 
         def attempt() -> Plan[tuple[int, Change | None]]:
             # If the first attempt has failed, other commits may have moved the tasks.
             # So may this queue object, by the ids of tasks.
             scattered = self._ctx.queue.held_tasks.is_scattered(self.take_id)
-            is_first = next(attempts) == 0 and not scattered
+            is_first = next(attempts) == 0 and not scattered and not at_the_end
             if not is_first:
                 self._find()
-            self._require_lease()
+            if not at_the_end:
+                self._require_lease()
             return self._plan(verb, named, is_first=is_first)
 
         return self._ctx.queue.loop.run(verb.name, self._ctx.table_lock, attempt)
@@ -205,7 +210,7 @@ class HeldBatch:
             if is_first:
                 raise Stale
             raise not_in_batch(named.difference(places.column("task_id").to_pylist()))
-        stored, moved = (Counter(rows.column("segment").to_pylist()) for rows in (places, some))
+        stored, moved = (counted(rows.column("segment")) for rows in (places, some))
         return some, sorted(stored - moved)
 
     def _worn(self, named: set[int] | None) -> int:
@@ -243,17 +248,57 @@ class HeldBatch:
         """Release tasks with longer leases, because this batch can settle none any more."""
         ctx = self._ctx
         end_due(ctx, ctx.queue.now_us())
-
-        def attempt() -> Plan[int]:
-            self._segments = ctx.reader.lease_segments(self.take_id, self.owner)
-            if not self._segments:
-                return Plan(None, lambda _: 0)
-            plan = self._plan(release(Release()), None)
-            return Plan(plan.statement, lambda affected: plan.finish(affected)[0], plan.at_us)
-
-        ctx.events.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
+        with suppress(NotTakenError):
+            released, _ = self._commit(release(Release()), None, at_the_end=True)
+            ctx.events.count("release", released)
         ctx.table_lock.wake_takes()
 
     def _forget(self) -> None:
         self.is_left = False
         self._ctx.queue.held_tasks.drop([self.take_id])
+
+
+def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
+    """Make up to `count` (`None`: all) buried tasks ready, in the tube's order, with 0 attempts.
+
+    Args:
+        ctx: The tube.
+        count: The most tasks.
+        where: A program's condition; `None` is every buried task.
+    """
+    condition: Expression = TRUE
+    if where is not None:
+        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+
+        condition = condition_of(where, ctx.table.shown)
+    if count == 0:
+        return 0
+    if ctx.table.max_attempts is not None:
+        # Tasks whose ended lease was their last attempt count as buried, but are stored as taken.
+        end_due(ctx, ctx.queue.now_us())
+
+    def attempt() -> Plan[int]:
+        now_us = ctx.queue.now_us()
+        buried = ctx.table.is_buried(now_us) & condition
+        places = ctx.reader.places(buried, order=ctx.table.order, limit=count, skips=())
+        if not places.num_rows:
+            return Plan(None, lambda _: 0)
+        change = KICK.change(Decision(ctx, now_us))
+        statement = settlement(ctx, places, change)
+        rows = []
+        if ctx.events.callback is not None:
+            ids = places.column("task_id").to_pylist()
+            rows = ctx.reader.of(ctx.table.has_id(ids), order=ctx.table.order, skips=())
+
+        def finish(affected: Affected) -> int:
+            ctx.events.count("kick", affected.updated)
+            after = rows_after(statement.changes, rows)
+            ctx.events.keep("kick", [row.task() for row in after])
+            return affected.updated
+
+        return Plan(statement, finish, now_us)
+
+    kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
+    if kicked:
+        ctx.table_lock.wake_takes()
+    return kicked

@@ -33,9 +33,9 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back, give_back_unknown, renew_if_slow
-from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import Limits, behind, limits_now, shared_out, within
+from tubeq_spark.verbs.settle import buries_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -360,8 +360,7 @@ class Take:
 
     def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
         """As `_with_rows`, for batches, by the column `claim`: each has a lease segment of its own."""
-        delayed = counted(tasks.column("state"))[TaskState.DELAYED.value]
-        self._ctx.events.count("delay", delayed)
+        self._ctx.events.count("delay", counted(tasks.column("state"))[TaskState.DELAYED.value])
         found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
         groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
         return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}

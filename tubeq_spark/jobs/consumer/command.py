@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark.jobs.consumer.handler import load
+from pyspark.cloudpickle import register_pickle_by_value
+
 from tubeq_spark.jobs.consumer.loop import Consumer, Ending, Settings
 from tubeq_spark.jobs.consumer.results import ResultTable
 from tubeq_spark.jobs.program.arguments import add_queue_options, count, positive_count, seconds
 from tubeq_spark.jobs.program.running import run
-from tubeq_spark.jobs.program.stopping import Stop
-from tubeq_spark.programs import ExitCode, note
+from tubeq_spark.programs import ExitCode, Stop, load_function, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,11 +81,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Run the program; returns its exit code."""
     arguments = _parser(program).parse_args(argv)
-    return run(program, arguments, lambda spark, queue: _consume(spark, queue, arguments))
+    return run(arguments, lambda spark, queue: _consume(spark, queue, arguments))
 
 
 def _consume(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -> int:
-    handler = load(arguments.handler, arguments.path)
+    handler = load_function(arguments.handler, arguments.path)
+    # The definitions of its module are sent to executors by value, so they need not have the file.
+    module = sys.modules[arguments.handler.partition(":")[0]]
+    register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     tube = queue.tube(arguments.tube)
     results = None
     if arguments.results is not None:
@@ -91,18 +96,9 @@ def _consume(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -
         results.check_apart_from(queue.location, tube)
     if arguments.lease is not None:
         queue.cfg(ttr=arguments.lease)
-    settings = Settings(
-        once=arguments.once,
-        batch_size=arguments.batch_size,
-        per_utube=arguments.per_utube,
-        retry_delay=arguments.retry_delay,
-        max_attempts=arguments.max_attempts,
-        max_failures=arguments.max_failures,
-        halves=arguments.halves,
-        verbose=arguments.verbose,
-    )
+    given = {field.name: getattr(arguments, field.name) for field in fields(Settings)}
     with Stop(lambda sentence: note(arguments.program, sentence)) as stop:
-        consumer = Consumer(tube, handler, results, settings, stop)
+        consumer = Consumer(tube, handler, results, Settings(**given), stop)
         ending = consumer.run()
     note(
         arguments.program,

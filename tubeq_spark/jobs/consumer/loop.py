@@ -16,16 +16,13 @@ are stored once, and all other effects of a handler may happen twice.
 
 from __future__ import annotations
 
-import contextlib
 import time
 import traceback
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
-from tubeq_spark import FailedTasks, NotTakenError, TubeqError
+from tubeq_spark import FailedTasks, TubeqError
 from tubeq_spark.jobs.program.running import tell
 from tubeq_spark.programs import BadUseError, reason_of
 
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark import Batch, BatchReport, Tube
-    from tubeq_spark.jobs.consumer.handler import Handler
     from tubeq_spark.jobs.consumer.results import ResultTable
 
 #: Results and failed tasks.
@@ -83,7 +79,7 @@ class Consumer:
     def __init__(
         self,
         tube: Tube,
-        handler: Handler,
+        handler: Callable[[DataFrame], Any],
         results: ResultTable | None,
         settings: Settings,
         stop: Callable[[], bool],
@@ -92,7 +88,9 @@ class Consumer:
 
         Args:
             tube: The tube.
-            handler: Called with `Batch.df`. Its results, without those of failed tasks, go to `results`.
+            handler: Called with `Batch.df`. Returns results, the failed tasks, or a pair of both; `None` is nothing.
+                Its results, without those of failed tasks, go to `results`. The failed tasks are `FailedTasks`, or
+                rows with the columns `task_id` and `error` alone.
             results: The table of results; `None` if the handler returns none.
             settings: The settings.
             stop: Called between two batches.
@@ -138,8 +136,8 @@ class Consumer:
     def _do(self, batch: Batch) -> bool:
         """Process a batch; return whether that succeeded. Leaving the block gives the remaining tasks back."""
         began, before = time.monotonic(), self._added
-        with batch:
-            try:
+        try:
+            with batch:
                 report = batch.process(
                     self._handle,
                     halves=self._settings.halves,
@@ -149,11 +147,13 @@ class Consumer:
                     # No task causes an error of the storage.
                     raises=(BadUseError, TubeqError),
                 )
-            except BadUseError:
-                raise
-            except Exception as error:  # noqa: BLE001  a handler may raise anything
-                self._give_back(batch, error)
-                return False
+        except BadUseError:
+            raise
+        except Exception as error:  # noqa: BLE001  the next batch may succeed
+            if self._settings.verbose:
+                traceback.print_exc()
+            tell(f"a batch of {batch.count:,} failed, and its tasks went back: {reason_of(error)}")
+            return False
         self.done += report.done
         if report.error is not None or not report.done:
             self._tell_failed(batch, report)
@@ -206,19 +206,6 @@ class Consumer:
             fate = f"{report.done:,} tasks done, {fate}"
         why = "the handler says so" if report.error is None else reason_of(report.error)
         tell(f"a batch of {batch.count:,} failed, {fate}: {why}")
-
-    def _give_back(self, batch: Batch, error: Exception) -> None:
-        if self._settings.verbose:
-            traceback.print_exc()
-        fate = "its tasks are with others already"
-        with contextlib.suppress(NotTakenError):
-            buried, limit = 0, self._settings.max_attempts
-            if limit is not None:
-                worn = batch.df.where(F.col("attempts") >= F.lit(limit))
-                buried = batch.bury(worn, error=error)
-            released = batch.release(delay=self._settings.retry_delay or None, error=error)
-            fate = f"{released:,} tasks released, {buried:,} buried"
-        tell(f"a batch of {batch.count:,} failed, {fate}: {reason_of(error)}")
 
 
 def _names_failed(made: Any) -> bool:

@@ -16,8 +16,7 @@ from tubeq_spark.jobs.crawler.crew import Crawler
 from tubeq_spark.jobs.crawler.parts import TUBE
 from tubeq_spark.jobs.crawler.screen import Screen, host_table, proof, task_table
 from tubeq_spark.jobs.crawler.settings import Ending, Settings
-from tubeq_spark.jobs.program.stopping import Stop
-from tubeq_spark.programs import BadUseError, ExitCode
+from tubeq_spark.programs import BadUseError, ExitCode, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.jobs.producer.source import FORMATS, Source
 from tubeq_spark.jobs.producer.tasks import OPTIONS, Tasks
 from tubeq_spark.jobs.program.arguments import EPILOG, add_queue_options
 from tubeq_spark.jobs.program.running import run
-from tubeq_spark.jobs.program.stopping import Stop
-from tubeq_spark.programs import BadUseError, ExitCode, note, run_program
+from tubeq_spark.programs import BadUseError, ExitCode, Stop, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,13 +40,16 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add(
         "--option",
         action="append",
+        type=_pair,
         default=[],
         metavar="NAME=VALUE",
         help="of Spark's reader, such as sep=; or header=false; repeat it",
     )
     add("--key", help="identity of this put: repeated with the same key it adds nothing")
     add("--where", metavar="EXPR", help="which rows (all)")
-    add(
+    # A task has one payload.
+    add_payload = parse.add_mutually_exclusive_group().add_argument
+    add_payload(
         "--select",
         action="append",
         default=[],
@@ -54,54 +57,38 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="a field of the payload, such as url or 'depth + 1 AS depth'; repeat it (all columns; "
         "of JSON lines: the line as it is)",
     )
-    add("--data", metavar="EXPR", help="the payload as one value, instead of --select")
-    add("--data-json", metavar="EXPR", help="the payload as text that is JSON already")
+    add_payload("--data", metavar="EXPR", help="the payload as one value, instead of --select")
+    add_payload("--data-json", metavar="EXPR", help="the payload as text that is JSON already")
     for name in OPTIONS:
         add(f"--{name}", metavar="EXPR", help=f"the task's {name}")
     parse.set_defaults(program=program)
     return parse
 
 
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        msg = "must be NAME=VALUE"
+        raise argparse.ArgumentTypeError(msg)
+    return name, value
+
+
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Run the program; returns its exit code."""
     arguments = _parser(program).parse_args(argv)
-
-    def work() -> int:
-        source, tasks = _source(arguments), _tasks(arguments)
-        return run(
-            program,
-            arguments,
-            lambda spark, queue: _enqueue(spark, queue, arguments, source, tasks),
-            create=arguments.create is not None,
-        )
-
-    return run_program(program, work, verbose=arguments.verbose)
+    work = partial(_enqueue, arguments)
+    return run(arguments, work, create=arguments.create is not None)
 
 
-def _source(arguments: argparse.Namespace) -> Source:
-    pairs = [option.partition("=") for option in arguments.option]
-    for name, equals, _ in pairs:
-        if not (name and equals):
-            msg = f"--option {name}: must be NAME=VALUE"
-            raise BadUseError(msg)
-    options = {name: value for name, _, value in pairs}
-    return Source(text=arguments.source, format=arguments.format, options=options)
-
-
-def _tasks(arguments: argparse.Namespace) -> Tasks:
-    given = {name: getattr(arguments, name) for name in OPTIONS}
-    return Tasks(
+def _enqueue(arguments: argparse.Namespace, spark: SparkSession, queue: Queue) -> int:
+    source = Source(arguments.source, arguments.format, dict(arguments.option))
+    tasks = Tasks(
         where=arguments.where,
         select=arguments.select,
         data=arguments.data,
         data_json=arguments.data_json,
-        options={name: text for name, text in given.items() if text is not None},
+        options={name: getattr(arguments, name) for name in OPTIONS},
     )
-
-
-def _enqueue(
-    spark: SparkSession, queue: Queue, arguments: argparse.Namespace, source: Source, tasks: Tasks
-) -> int:
     rows = source.read(spark, fields=tasks.need_fields)
     if arguments.create is None:
         tube = queue.tube(arguments.tube)

@@ -49,7 +49,7 @@ _BAD_ROW = re.compile(rf"({_NO_OBJECT}|Malformed CSV record: |CSV header).*?(?= 
 _SHOWN = 200
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Source:
     """A source of rows.
 

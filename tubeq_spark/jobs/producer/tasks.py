@@ -29,29 +29,20 @@ class Tasks:
             payload is given (of JSON lines: the line as it is).
         data: The payload as one value, which becomes JSON.
         data_json: The payload as text that is JSON already.
-        options: Options of the tasks by name, of `OPTIONS`.
+        options: Options of the tasks by name, of `OPTIONS`; `None` if not given.
     """
 
     where: str | None = None
     select: Sequence[str] = ()
     data: str | None = None
     data_json: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Check that there is one payload.
-
-        Raises:
-            BadUseError: There are several payloads.
-        """
-        if sum(map(bool, (self.select, self.data, self.data_json))) > 1:
-            msg = "--select, --data and --data-json exclude each other: a task has one payload"
-            raise BadUseError(msg)
+    options: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def need_fields(self) -> bool:
         """Whether any expression may name a field of a JSON line."""
-        return bool(self.where or self.select or self.data or self.data_json or self.options)
+        texts = (self.where, self.select, self.data, self.data_json, *self.options.values())
+        return any(texts)
 
     def of(self, rows: DataFrame, *, typed: bool) -> DataFrame:
         """The tasks, lazily, as `Tube.put_df` takes them.
@@ -66,7 +57,7 @@ class Tasks:
         try:
             chosen = rows if self.where is None else rows.where(self.where)
             payload = self._fields(rows) if typed else [f"{self._json(rows)} AS data"]
-            options = [f"({text}) AS {name}" for name, text in self.options.items()]
+            options = [f"({text}) AS {name}" for name, text in self.options.items() if text]
             return chosen.selectExpr(*payload, *options)
         except (AnalysisException, ParseException) as error:
             columns = ", ".join(name for name in rows.columns if name != LINE)
@@ -88,10 +79,7 @@ class Tasks:
             return f"substring({listed}, 2, length({listed}) - 2)"
         if not self.select and LINE in rows.columns:
             return LINE
-        return f"to_json(struct({', '.join(self._fields_of_object(rows))}), {_KEEP_NULLS})"
-
-    def _fields_of_object(self, rows: DataFrame) -> list[str]:
-        return list(self.select) or [_quoted(name) for name in rows.columns]
+        return f"to_json(struct({', '.join(self._fields(rows))}), {_KEEP_NULLS})"
 
 
 def _quoted(name: str) -> str:

@@ -37,10 +37,10 @@ def positive_count(text: str) -> int:
     return count(text, least=1)
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, least: float = 0) -> float:
     """A duration of less than a year."""
     number = float(text)
-    if not 0 <= number < 366 * 86_400:
-        msg = "must be 0 or more, and less than a year"
+    if not least <= number < 366 * 86_400:
+        msg = f"must be {least:g} or more, and less than a year"
         raise argparse.ArgumentTypeError(msg)
     return number

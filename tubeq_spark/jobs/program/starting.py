@@ -6,11 +6,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from tubeq_spark.programs import ExitCode, how_to_install
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-#: `ExitCode.BAD_USE`, which cannot be imported where pyspark is missing.
-MISSING = 2
 
 
 def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
@@ -24,11 +23,9 @@ def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
     try:
         module = importlib.import_module(command)
     except ModuleNotFoundError as exc:
-        from tubeq_spark.programs import how_to_install  # noqa: PLC0415  only now it is needed
-
         package = (exc.name or "").partition(".")[0]
         sys.stderr.write(f"{package} is not installed: {how_to_install(extra)}\n")
-        return MISSING
+        return ExitCode.BAD_USE
     code: int = module.main(argv)
     return code
 

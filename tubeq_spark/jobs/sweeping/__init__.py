@@ -1,3 +1,3 @@
-"""Parts of `tubeq sweeper`: its command line, and the passes it makes."""
+"""The program `tubeq sweeper`."""
 
 from __future__ import annotations

@@ -175,9 +175,8 @@ def distinct(rows: pa.Table, by: Sequence[str]) -> set[Partition]:
 
 def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
     """How often each value occurs."""
-    found = pc.value_counts(values)
-    pairs = zip(*(found.field(name).to_pylist() for name in ("values", "counts")), strict=True)
-    return Counter(dict(pairs))
+    pairs = pc.value_counts(values).flatten()
+    return Counter(dict(zip(*(column.to_pylist() for column in pairs), strict=True)))
 
 
 def grouped(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:

@@ -63,12 +63,8 @@ class Tail:
         )
 
 
-def look(synced: SyncedLog, covered: int) -> Tail:
+def look(synced: SyncedLog) -> Tail:
     """Read the end of a table's log.
-
-    Args:
-        synced: The log.
-        covered: The version up to which the log was synced; -1 if it is unknown.
 
     Raises:
         OSError: The log cannot be listed, or the system refuses to read a file.
@@ -77,12 +73,7 @@ def look(synced: SyncedLog, covered: int) -> Tail:
     versions = facts.versions
     if not versions:
         return Tail(-1)
-    unsynced = [version for version in versions if version > covered]
-    examined = unsynced[-MOST_LOST:]
-    begins = versions[-1] if not examined else examined[0] - 1
-    if covered in versions and examined == unsynced:
-        begins = covered
-    begins, commits, why = _whole_commits(table, facts, begins)
+    begins, commits, why = _whole_commits(table, facts, versions[-MOST_LOST:][0] - 1)
     kept, lacks = _with_all_files(table, commits)
     readable = max(kept, default=begins)
     lost = [version for version in versions if version > readable]
@@ -151,7 +142,7 @@ def _covering(table: Path, facts: LogFacts, missing: int) -> int | None:
     apply the removals in another order, so the log begins at that checkpoint. If a file of the checkpoint is missing,
     the log was not shortened: these commits were never on the disk.
     """
-    for version in sorted(version for version in facts.parts if version >= missing):
+    for version in sorted(version for version in facts.checkpoints if version >= missing):
         contents = facts.checkpoint(version)
         if contents is not None and _has_its_files(table, contents):
             return version

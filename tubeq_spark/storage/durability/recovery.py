@@ -1,7 +1,7 @@
 """Repairs tables after a power cut: moves incomplete commits at the end of a log aside.
 
 Each process checks each table once, when it first uses it. The mark beside the table's lock tells
-whether the system or the mount was restarted since the log was last synced. If so, the process
+whether the system or the mount was restarted since the last check. If so, the process
 reads the end of the log; otherwise it reads only the newest commit.
 """
 
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.storage.durability.log_tail import Tail
-    from tubeq_spark.storage.durability.synced_log import Mark, SyncedLog
+    from tubeq_spark.storage.durability.synced_log import Place, SyncedLog
 
 log = logging.getLogger(__name__)
 
 #: Seconds after which every system has written its data to the disk. Older files were damaged by something else.
 _UNWRITTEN = 600.0
+#: At durability "commit" no more versions than these are unsynced, although some processes may have been killed in a row.
+_UNSYNCED = 10
 #: The prefix of the directories, in a log, to which files are moved.
 ASIDE = "_lost-"
 _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
@@ -45,7 +47,11 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
         holding: Excludes all other writers of the table during a block.
     """
     try:
-        if not synced.log.is_dir() or _is_known_whole(synced, synced.mark()):
+        if not synced.log.is_dir():
+            # What is written from now on is only lost with this boot.
+            synced.write_mark()
+            return
+        if _is_known_whole(synced, synced.mark()):
             return
         with holding():
             # Another process may have repaired the table meanwhile.
@@ -67,19 +73,16 @@ def damage(synced: SyncedLog) -> Iterator[str]:
         yield f"is damaged: {synced.damage}"
 
 
-def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:
-    """Whether a quick check proves that nothing was lost since the log was synced."""
-    if mark is None and synced.durability is not Durability.NONE:
+def _is_known_whole(synced: SyncedLog, mark: Place | None) -> bool:
+    """Whether a quick check proves that nothing was lost since the last check of the end."""
+    if mark is None or not synced.is_of_now(mark):
         return False
-    if mark is not None and not synced.is_of_now(mark):
-        return False
-    newest = synced.newest_since(-1 if mark is None else mark.version)
+    newest = synced.newest_since()
     return newest < 0 or log_tail.newest_is_whole(synced, newest)
 
 
-def _look(synced: SyncedLog, mark: Mark | None) -> None:
-    covered = -1 if mark is None else mark.version
-    tail = log_tail.look(synced, covered)
+def _look(synced: SyncedLog, mark: Place | None) -> None:
+    tail = log_tail.look(synced)
     why_not = tail.hopeless or _why_not_here(synced, tail, mark)
     if why_not:
         synced.damage = f"{tail.why}; it was left as it is: {why_not}"
@@ -87,20 +90,18 @@ def _look(synced: SyncedLog, mark: Mark | None) -> None:
         return
     if not tail.is_sound:
         _mend(synced, tail)
-    if synced.durability is Durability.NONE:
-        synced.remember(min(covered, tail.readable))
-    else:
+    if synced.durability is not Durability.NONE:
         disk.sync_file_system(synced.log)
-        synced.remember(tail.readable)
+    synced.write_mark()
 
 
-def _why_not_here(synced: SyncedLog, tail: Tail, mark: Mark | None) -> str:
+def _why_not_here(synced: SyncedLog, tail: Tail, mark: Place | None) -> str:
     """Why lost versions must stay in place; empty if they may be moved."""
     if not tail.lost:
         return ""
-    if mark is not None and tail.lost[0] <= mark.version:
-        return f"the log was synced up to version {mark.version}, so no power cut did it"
-    if mark is not None and mark.place.machine != synced.place().machine:
+    if synced.durability is Durability.COMMIT and len(tail.lost) > _UNSYNCED:
+        return f"{len(tail.lost)} versions would be lost, which were synced, so no power cut did it"
+    if mark is not None and mark.machine != synced.place().machine:
         return "another host has used it, and may have files that are not seen here yet"
     # Older commits were not read.
     if len(tail.lost) >= log_tail.MOST_LOST:
@@ -136,7 +137,7 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
 def _leave(synced: SyncedLog, error: OSError) -> None:
     """Let a process without write permission read up to the last complete version."""
     try:
-        tail = log_tail.look(synced, -1)
+        tail = log_tail.look(synced)
     except OSError:
         # A later read of the table raises the reason.
         return

@@ -1,12 +1,10 @@
-"""Records the last synced version of a log on local files, and makes the syncs for which a commit waits.
+"""Makes the syncs for which a commit to a log on local files waits.
 
-A version is synced when the contents and names of its data files and of its commit file are on the
-disk, and those of all versions before it. A native commit has its contents on the disk before it gets its name.
-Versions whose contents this process has not synced are those of Spark, of a process that was killed, or of an unknown
-writer. Then the whole file system is synced.
+At durability "commit" a native commit has its contents on the disk before it gets its name. So a sync of the names in the
+log writes the commit and all before it, also those of processes that were killed. Contents of Spark's commits, or of those
+of an unknown writer, are not on the disk then, and the whole file system is synced.
 
-The mark beside a table's lock file has the last synced version and the boot id, for the other processes of the
-host. The mark itself need not be synced: after a power cut it may be an older one, with an earlier version.
+The mark beside a table's lock file has the boot and the mount in which the log was last checked after a power cut.
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
 LOCKS = "_tubeq_locks"
 #: The suffix of a mark's file.
 MARK_SUFFIX = ".synced"
-#: A mark overwrites the one before it, so all have the same length.
-_LENGTH = 400
 #: From so many files on, the whole file system is synced instead of each file.
 _MANY = 50
 
@@ -57,19 +53,6 @@ class Place:
     mount: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The synced version of a log, with its boot and mount.
-
-    Attributes:
-        version: The version; -1 if none is synced.
-        place: The boot and mount at that time.
-    """
-
-    version: int
-    place: Place
-
-
 def place_of(path: Path) -> Place:
     """The current boot and mount of a path."""
     machine, boot = _host()
@@ -83,7 +66,16 @@ def _host() -> tuple[str, str]:
 
 
 class SyncedLog:
-    """The log of one table. Thread-safe; a committing thread holds the table's lock."""
+    """The log of one table. Thread-safe; a committing thread holds the table's lock.
+
+    Attributes:
+        table: The directory of the table.
+        log: The directory of its log.
+        durability: Its durability; that of a table that others rely on is never "table".
+        last_readable: The last version to read, if this process may not move later damaged ones aside.
+        damage: A sentence about damage that was not repaired.
+        is_sparks: Whether Spark commits, which gives commits their names before their contents are on the disk.
+    """
 
     def __init__(self, table: Path, places: Callable[[Path], Place] = place_of) -> None:
         """Use the table at a directory, which may not exist yet.
@@ -94,58 +86,72 @@ class SyncedLog:
         """
         self.table = table
         self.log = table / "_delta_log"
-        #: The last version to read, if this process may not move later damaged ones aside.
+        self.durability = Durability.COMMIT
         self.last_readable: int | None = None
-        #: A sentence about damage that was not repaired.
         self.damage = ""
-        self._durability = Durability.NONE
-        # Commits to other tables rely on these tables, so each of their commits is synced.
-        self._is_in_step = table.name in SYSTEM
+        self.is_sparks = False
         self._places = places
         self._mark = table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}"
-        self._synced = -1
-        #: Later versions whose contents this process has synced.
-        self._contents: set[int] = set()
         #: Whether a sync has failed. Then it is not known what is on the disk.
         self._has_failed = False
+        #: Whether this process has synced a commit. The first one of a new table must not get lost.
+        self._has_begun = False
         self._changing = threading.RLock()
 
-    def require(self, durability: Durability) -> None:
-        """Raise the durability to at least this one."""
-        with self._changing:
-            if durability.rank > self._durability.rank:
-                self._durability = durability
-
-    @property
-    def durability(self) -> Durability:
-        """The durability of this table; for tables that others rely on it is never "table"."""
-        if self._durability is Durability.TABLE and self._is_in_step:
-            return Durability.COMMIT
-        return self._durability
+    def follow(self, durability: Durability) -> None:
+        """Follow the durability of the location."""
+        # Commits to other tables rely on these tables, so each of their commits is synced.
+        is_in_step = durability is Durability.TABLE and self.table.name in SYSTEM
+        self.durability = Durability.COMMIT if is_in_step else durability
 
     def place(self) -> Place:
-        """The current boot and mount of the table."""
-        return self._places(self.table)
+        """The current boot and mount of the location."""
+        return self._places(self.table.parent)
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> Place | None:
         """The mark beside the table's lock; `None` if it cannot be read."""
         try:
-            found = json.loads(self._mark.read_bytes())
-            return Mark(int(found["version"]), Place(**found["place"]))
-        except (OSError, ValueError, TypeError, KeyError):
+            return Place(**json.loads(self._mark.read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
 
-    def newest(self, known: int) -> int:
-        """The newest version of the log, at or after a known one (-1 if none is known)."""
+    def write_mark(self) -> None:
+        """Note that the log was checked in this boot and mount. Without the mark the next process only checks again."""
+        with suppress(OSError):
+            self._mark.write_text(json.dumps(asdict(self.place())), encoding="utf-8")
+
+    def is_of_now(self, mark: Place) -> bool:
+        """Whether a mark is from this boot and mount; false if the system has no boot ids."""
+        return bool(mark.boot) and mark == self.place()
+
+    def newest_since(self, known: int = -1) -> int:
+        """The newest version of the log, from a known one, which may be removed by now; -1 if the log is empty."""
+        if not self._has(known):
+            return max(self._versions(), default=-1)
         while self._has(known + 1):
             known += 1
         return known
 
-    def newest_since(self, known: int = -1) -> int:
-        """The newest version of the log, from one that may be removed by now; -1 if the log is empty."""
-        return self.newest(known) if self._has(known) else max(self._versions(), default=-1)
+    def _has(self, version: int) -> bool:
+        return os.path.exists(commit_file(self.log, version))  # noqa: PTH110  (each wait asks)
+
+    def _versions(self) -> list[int]:
+        """The versions of the commits in the log."""
+        try:
+            return versions_of(os.listdir(self.log))  # noqa: PTH208  (names are enough)
+        except FileNotFoundError:
+            return []
 
     # -- before a commit ---------------------------------------------------------------------------
+
+    def make_directory(self) -> None:
+        """Make the directory of the log of a new table, if it does not exist; raises OSError."""
+        self.log.mkdir(parents=True, exist_ok=True)
+        self._has_begun = False
+        if self.durability is not Durability.NONE:
+            # The location may be new, too.
+            for directory in (self.table, self.table.parent, self.table.parent.parent):
+                disk.sync_directory(directory)
 
     def prepare(self, files: Iterable[Path]) -> bool:
         """Sync the data files of a version that this process will commit, if necessary.
@@ -168,19 +174,17 @@ class SyncedLog:
             self._sync_contents(found)
         return True
 
-    def committed(self, version: int) -> None:
-        """Record that this process has committed a version with synced contents."""
-        with self._changing:
-            self._contents.add(version)
+    def require_trust(self, *, is_known: bool = True) -> None:
+        """Sync everything, if contents of earlier commits may not be on the disk.
 
-    def require_trust(self) -> None:
-        """Sync everything after a sync that failed.
+        Args:
+            is_known: Whether all of them were made by queues.
 
         Raises:
-            SyncError: The sync fails again; nothing was committed.
+            SyncError: The sync fails; nothing was committed.
         """
         with self._changing:
-            if not self._has_failed:
+            if (is_known and not self._has_failed) or self.durability is Durability.NONE:
                 return
             try:
                 disk.sync_file_system(self.log)
@@ -201,21 +205,21 @@ class SyncedLog:
         durability = self.durability
         if durability is Durability.NONE:
             return
-        if durability is Durability.TABLE and self._synced >= 0:
+        if durability is Durability.TABLE and self._has_begun:
             background.flush_soon(self)
             return
         with self._changing:
+            is_prepared = durability is Durability.COMMIT and not self.is_sparks
             try:
-                first = self._covered() + 1
-                newest = self.newest(first - 1)
-                if newest < first:
-                    return
-                self._sync_versions(first, newest)
+                if is_prepared and not self._has_failed:
+                    disk.sync_directory(self.log)
+                else:
+                    disk.sync_file_system(self.log)
             except OSError as error:
                 self._has_failed = True
                 msg = f"the commit to {self.table} may not be on the disk: {reason_of(error)}"
                 raise SyncError(msg) from error
-            self.remember(newest)
+            self._has_begun, self._has_failed = True, False
 
     def flush(self) -> None:
         """Sync all commits, by syncing the whole file system.
@@ -227,80 +231,14 @@ class SyncedLog:
         """
         if self.durability is Durability.NONE:
             return
-        newest = self.newest(self._covered())
         try:
             disk.sync_file_system(self.log)
         except FileNotFoundError:
             # The table was removed since.
-            self.forget()
             return
         except OSError:
             self._has_failed = True
             raise
-        self.remember(newest)
-
-    def remember(self, version: int) -> None:
-        """Record, also for other processes, the version up to which the log is synced."""
-        with self._changing:
-            self._synced = max(self._synced, version)
-            self._contents = {later for later in self._contents if later > version}
-            # Without the mark the next process only syncs once more.
-            with suppress(OSError):
-                self._write(Mark(self._synced, self.place()))
-
-    def _write(self, mark: Mark) -> None:
-        file = os.open(self._mark, os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
-            # One write, so that another process reads this mark or the one before it.
-            os.write(file, json.dumps(asdict(mark)).encode().ljust(_LENGTH))
-        finally:
-            os.close(file)
-
-    def forget(self) -> None:
-        """Forget everything, because the path has another table by now."""
-        with self._changing:
-            self._synced, self._contents = -1, set()
-
-    def _covered(self) -> int:
-        """The last synced version, by any process."""
-        if self._synced >= 0 and not self._has(self._synced):
-            # The log was shortened since, or the path has another table by now.
-            self.forget()
-        if self._synced >= 0 and self._synced + 1 in self._contents:
-            return self._synced
-        mark = self.mark()
-        is_valid = mark is not None and self.is_of_now(mark) and self._has(mark.version)
-        if mark is not None and is_valid:
-            self._synced = max(self._synced, mark.version)
-        elif self._synced < 0:
-            self._synced = min(self._versions(), default=0) - 1
-        return self._synced
-
-    def _has(self, version: int) -> bool:
-        return os.path.exists(commit_file(self.log, version))  # noqa: PTH110  (each commit asks)
-
-    def is_of_now(self, mark: Mark) -> bool:
-        """Whether a mark is from this boot and mount; false if the system has no boot ids."""
-        return bool(mark.place.boot) and mark.place == self.place()
-
-    def _versions(self) -> list[int]:
-        """The versions of the commits in the log."""
-        try:
-            return versions_of(os.listdir(self.log))  # noqa: PTH208  (names are enough)
-        except FileNotFoundError:
-            return []
-
-    # -- syncs -------------------------------------------------------------------------------------
-
-    def _sync_versions(self, first: int, last: int) -> None:
-        if not self._contents.issuperset(range(first, last + 1)):
-            disk.sync_file_system(self.log)
-            return
-        disk.sync_directory(self.log)
-        if not first:
-            # The table is new, and its location may be new, too.
-            for directory in (self.table, self.table.parent, self.table.parent.parent):
-                disk.sync_directory(directory)
 
     def _sync_contents(self, files: Iterable[Path]) -> None:
         """Sync files, and all directories between them and the table."""

@@ -240,8 +240,7 @@ class LogReaders:
         if self._locks is None or self._left is not None:
             return
         # Without such locks `without_readers` always yields False.
-        with suppress(ImportError, OSError):
-            fcntl: Any = importlib.import_module("fcntl")
+        with suppress(AttributeError, OSError):
             file = _opened(self._locks)
             self._left = weakref.finalize(self, os.close, file)
             fcntl.flock(file, fcntl.LOCK_SH)
@@ -263,25 +262,19 @@ def without_readers(locks: Path) -> Iterator[bool]:
     Yields:
         Whether no process reads. It is False if that is unknown, or if no lock keeps writers apart.
     """
-    try:
-        fcntl: Any = importlib.import_module("fcntl")
+    file, is_held = None, False
+    with suppress(AttributeError, OSError):
         file = _opened(locks)
-    except (ImportError, OSError):
-        yield False
-        return
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_held = True
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            try:
-                yield True
-            finally:
-                # Closing is not enough, because a child process may have the file open, too.
-                fcntl.flock(file, fcntl.LOCK_UN)
+        yield is_held
     finally:
-        os.close(file)
+        if is_held:
+            # Closing is not enough, because a child process may have the file open, too.
+            fcntl.flock(file, fcntl.LOCK_UN)
+        if file is not None:
+            os.close(file)
 
 
 def _opened(locks: Path) -> int:

@@ -23,7 +23,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.locks.committer import NO_JVM, JvmNote, is_answered
+from tubeq_spark.storage.locks.committer import JvmNote, is_answered
 from tubeq_spark.storage.locks.lock_file import LockFile
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class TableLock:
         if self._note is None or jvm is None:
             yield lambda: None
             return
+        if self.synced is not None:
+            self.synced.is_sparks = True
         self._note.begin(jvm)
         ended = threading.Event()
         try:
@@ -191,19 +193,6 @@ class TableLock:
             yield
             self.settle()
 
-    @contextmanager
-    def mending(self) -> Iterator[None]:
-        """Hold the table lock for a repair of its log.
-
-        Raises:
-            StoreError: Another JVM may be committing, or the table cannot be written to the disk.
-        """
-        with self.writing(lambda: NO_JVM):
-            if self.synced is not None:
-                self.synced.require_trust()
-            yield
-            self.settle()
-
     def settle(self) -> None:
         """Sync commits to the disk, if the durability requires it. The caller holds the lock.
 
@@ -222,20 +211,13 @@ class TableLock:
         if self.synced is not None:
             self.synced.flush()
 
-    def recover(self, durability: Durability) -> None:
-        """Begin to use the table; repair it first after a power cut.
-
-        Args:
-            durability: The least durability of the table from now on.
-        """
+    def recover(self) -> None:
+        """Begin to use the table; repair it first after a power cut."""
         if self.synced is None or self._file is None:
             return
-        self.synced.require(durability)
         with self._threads:
             place = self.synced.place()
             if self._seen_on != place:
-                # The known state belongs to an earlier mount.
-                self.synced.forget()
                 with using(self.synced.log):
                     recover(self.synced, self._file.holding)
                 self._seen_on = place
@@ -263,22 +245,17 @@ def table_lock_of(
     uri: str,
     name: str,
     directory: Path | None,
-    durability: Durability = Durability.NONE,
+    durability: Durability = Durability.COMMIT,
     table: str | None = None,
-    *,
-    as_it_is: bool = False,
 ) -> TableLock:
     """Return the lock of a table: one object for each process.
-
-    The first call for a table checks it after a power cut.
 
     Args:
         uri: The resolved location of the queue.
         name: The name of the table.
         directory: The directory of lock files; `None` if the storage is safe by itself.
-        durability: The least durability of the table.
+        durability: The durability of the location.
         table: The name of the table's directory, beside that of lock files; by default the table's name.
-        as_it_is: Whether the caller checks the table itself.
 
     Raises:
         StoreError: The directory or the table cannot be used.
@@ -294,8 +271,6 @@ def table_lock_of(
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
                 synced = synced_log_of(directory.parent / (table or name))
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
-    if not as_it_is:
-        table_lock.recover(durability)
-    elif table_lock.synced is not None:
-        table_lock.synced.require(durability)
+    if table_lock.synced is not None:
+        table_lock.synced.follow(durability)
     return table_lock

@@ -21,11 +21,7 @@ FEED = "_change_data/"
 
 
 class UnknownLogError(Exception):
-    """A log has an action or a form that this package does not know."""
-
-
-class FeatureError(UnknownLogError):
-    """A table has features of Delta's protocol, or rules for its rows, that this package does not know."""
+    """A log has an action or a form, or a table has features or rules, that this package does not know."""
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -148,8 +147,8 @@ def _parts(
     for values, part in grouped(rows, shape.by):
         partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
         pieces = _pieces(part, order) if values in left else (part,)
-        for piece in chain.from_iterable(map(_bounded, pieces)):
-            yield _path(partition), partition, piece
+        for some in (some for piece in pieces for some in _bounded(piece)):
+            yield _path(partition), partition, some
 
 
 def _bounded(rows: pa.Table) -> Iterator[pa.Table]:

@@ -15,10 +15,11 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
 from tubeq_spark.storage.log.log_files import LogFiles
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checkpoints_in, log_file, versions_of
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checkpoints_in, versions_of
 from tubeq_spark.storage.log.versions import (
     UnreadableCheckpointError,
     checkpoint_batches,
+    checkpoint_name,
     commit_name,
     pointer_in,
 )
@@ -109,7 +110,7 @@ class LogFacts:
         log: The log.
         files: The files in its directory by name, in order.
         versions: The versions that have a commit file, in order.
-        parts: The names of the files of checkpoints, by version.
+        checkpoints: The versions of checkpoints of one Parquet file.
         hint: The version in `_last_checkpoint`; `None` if the file does not exist.
         hint_fault: The reason why that file cannot be read; empty if it can, or does not exist.
         commits: The commits that were read.
@@ -121,7 +122,7 @@ class LogFacts:
     log: LogFiles
     files: Mapping[str, Entry] = field(default_factory=dict)
     versions: Sequence[int] = ()
-    parts: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    checkpoints: Sequence[int] = ()
     hint: int | None = None
     hint_fault: str = ""
     commits: dict[int, Contents] = field(default_factory=dict)
@@ -143,11 +144,8 @@ class LogFacts:
             last = pointer_in(log.read(LAST_CHECKPOINT))
             hint, hint_fault = (last["version"], "") if last else (None, "cannot be read")
         files = {name: file for name, file in log.list_from().items() if "/" not in name}
-        parts: dict[int, list[str]] = {}
-        for name, file in checkpoints_in(files).items():
-            if file.files:
-                parts.setdefault(file.version, []).append(name)
-        return cls(log, files, versions_of(files), parts, hint, hint_fault)
+        plain = [file.version for file in checkpoints_in(files).values() if file.is_plain]
+        return cls(log, files, versions_of(files), plain, hint, hint_fault)
 
     def commit(self, version: int) -> Contents | None:
         """A commit; `None` if it is damaged, which adds a fault, or missing.
@@ -165,27 +163,23 @@ class LogFacts:
         return self.commits.get(version)
 
     def checkpoint(self, version: int) -> Contents | None:
-        """A checkpoint; `None` if it is damaged, which adds a fault, or not all its files exist.
+        """A checkpoint; `None` if it is damaged, which adds a fault, or missing.
 
         Raises:
             OSError: The storage refuses to read it. That says nothing about the contents.
         """
-        names = self.parts.get(version, ())
-        if version in self.states or not names:
+        name = checkpoint_name(version)
+        if version in self.states or version not in self.checkpoints:
             return self.states.get(version)
-        found, count = Contents(), 0
-        for name in names:
+        found = Contents()
+        # It may be missing by now.
+        with suppress(FileNotFoundError):
             try:
                 found.take(_in_checkpoint(self.log, name))
-                count += 1
-            except FileNotFoundError:
-                continue
+                self.states[version] = found
             except (UnreadableCheckpointError, ValueError, KeyError, TypeError) as error:
                 fault = f"is no whole Parquet file: {reason_of(error)}"
                 self.bad_checkpoints[name] = fault if self.files[name].size else "is empty"
-        file = log_file(names[0])
-        if file is not None and file.files == count:
-            self.states[version] = found
         return self.states.get(version)
 
     def read(self) -> None:
@@ -197,7 +191,7 @@ class LogFacts:
         self.log.together(self.commit, self.versions)
         # A commit that was removed meanwhile is no longer one of the versions.
         self.versions = [v for v in self.versions if v in self.commits or v in self.faults]
-        for version in self.parts:
+        for version in self.checkpoints:
             self.checkpoint(version)
 
     @property
@@ -205,7 +199,7 @@ class LogFacts:
         """The name of a newer checkpoint that only Spark reads; empty if there is none."""
         last = max(self.states, default=BEGINNING)
         others = checkpoints_in(self.files).items()
-        newer = (name for name, file in others if not file.files and file.version >= last)
+        newer = (name for name, file in others if not file.is_plain and file.version >= last)
         return max(newer, default="")
 
     def at(self, begins: int, version: int) -> Contents:

@@ -19,8 +19,6 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _FILE = re.compile(
     r"(\d{20})\.(?:(json|crc)|\d{20}\.(compacted)\.json|(checkpoint)(?:\.(.+))?\.(parquet|json))"
 )
-#: The part of the name of a checkpoint with several files, before its ending: the number of the file, and of all files.
-_PART = re.compile(r"\d{10}\.(\d{10})")
 #: A file of one version, or of a range of versions, or the checksum of such a file.
 _OF_VERSIONS = re.compile(r"\.?(\d{20})\.(?:(\d{20})\.)?")
 
@@ -45,14 +43,6 @@ class LogFile:
     def is_plain(self) -> bool:
         """Whether this is a checkpoint of one Parquet file, the kind that the queue writes."""
         return self.is_parquet and not self.part
-
-    @property
-    def files(self) -> int:
-        """The number of Parquet files of the checkpoint; 0 if it has files that its name does not count."""
-        if self.is_plain:
-            return 1
-        found = _PART.fullmatch(self.part) if self.is_parquet else None
-        return 0 if found is None else int(found[1])
 
 
 def log_file(name: str) -> LogFile | None:

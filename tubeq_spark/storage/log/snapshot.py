@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import arrow_struct, delta_type
-from tubeq_spark.storage.log.actions import Actions, FeatureError, UnknownLogError
+from tubeq_spark.storage.log.actions import Actions, UnknownLogError
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ class Shape:
         """The shape by these actions.
 
         Raises:
-            FeatureError: Its readers need features that this package does not know.
-            UnknownLogError: It has partitions that are no numbers.
+            UnknownLogError: Its readers need features that this package does not know, or it has partitions that are no
+                numbers.
         """
         readers = _features(protocol, "Reader", _READERS)
         if readers - _KNOWN:
-            raise FeatureError(_named(readers - _KNOWN))
+            raise UnknownLogError(_named(readers - _KNOWN))
         properties = dict(metadata["configuration"] or {})
         schema = _columns(metadata["schemaString"])
         by = tuple(metadata["partitionColumns"] or ())
@@ -99,17 +99,17 @@ class Shape:
         """Refuse to write a table with features or rules that this package does not know.
 
         Raises:
-            FeatureError: The table has such.
+            UnknownLogError: The table has such.
         """
         features = _features(self.protocol, "Writer", _WRITERS) - _KNOWN
         if features:
-            raise FeatureError(_named(features))
+            raise UnknownLogError(_named(features))
         rules = [rule for rule in _RULES if rule in self.metadata["schemaString"]]
         rules += [name for name in self.properties if name.startswith(_CONSTRAINT)]
         if self.properties.get("delta.appendOnly") == "true":
             rules.append("delta.appendOnly")
         if rules:
-            raise FeatureError(", ".join(rules))
+            raise UnknownLogError(", ".join(rules))
 
     @property
     def schema_json(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
@@ -37,9 +36,9 @@ from tubeq_spark.storage.note import versions_read
 from tubeq_spark.storage.opened_location import (
     NATIVE,
     OpenedLocation,
+    create_system_tables,
     recover_system_tables,
     require_ours,
-    settle_system_tables,
 )
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.store.patience import (
@@ -48,7 +47,6 @@ from tubeq_spark.storage.store.patience import (
     one_patience,
     verb_patience,
 )
-from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -213,7 +211,7 @@ def open_location(
     """Parse a location, and create missing system tables.
 
     Raises:
-        InvalidOptionError: The text is no location.
+        InvalidOptionError: The text is no location, or the location has another durability.
         QueueNotFoundError: There is no queue, and `create` is False.
         StoreError: The location cannot be used, or not by this engine, or another checkout made it.
     """
@@ -222,13 +220,11 @@ def open_location(
         raise StoreError(location.needs_a_session())
     refuse_mounts(location)
     directory = local_directory(location.text)
-    opened = OpenedLocation.without_spark(location, Durability(config.durability))
-    locks = opened.locks
+    opened = OpenedLocation.without_spark(location)
     try:
         if directory is not None and (directory / TUBES).is_dir():
             recover_system_tables(opened)
         is_new = not engine.tables.is_table(location.table(TUBES))
-        opened = replace(opened, is_new=is_new)
         if is_new and not create:
             raise no_queue(location.text)
         if is_new:
@@ -236,19 +232,17 @@ def open_location(
             if danger is not None:
                 raise StoreError(danger)
             log.info("creating the tables of a new queue at %s", location.text)
-            table_lock = opened.table_lock(TUBES)
-            require_links(locks)
-            with table_lock.changing(engine.committer):
-                local = locks is not None
-                for table in new_system_tables(location, config, NATIVE, local=local):
-                    engine.tables.create(table)
-            settle_system_tables(opened)
-        else:
-            require_links(locks)
+            opened = replace(opened, is_new=True, durability=config.new_durability())
+            # It makes the directory of lock files.
+            opened.table_lock(TUBES)
+        require_links(opened.locks)
+        if is_new:
+            create_system_tables(opened, config, engine, NATIVE)
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
-    require_ours(engine.tables.properties(location.table(TUBES)), opened, NATIVE)
+    marks = engine.tables.properties(location.table(TUBES))
+    opened = require_ours(marks, opened, NATIVE, config.durability)
     if directory is None:
         drift = told_drift(engine.tables.clock_drift(location.text))
         if drift is not None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.log.actions import FeatureError, UnknownLogError
+from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.patience import passes
 from tubeq_spark.storage.store.store import ExistsError, RequestError
@@ -18,12 +18,10 @@ from tubeq_spark.storage.store.store import ExistsError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: The remedies for a table, and for a log, that this package does not know.
+#: The remedy for a table that this package does not know.
 _SWITCH_OFF = (
-    "switch it off (ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES), or open the queue with a Spark "
-    "session and engine='spark'"
+    "switch off features that it does not know (ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES)"
 )
-_BY_SPARK = "open the queue with a Spark session and engine='spark'"
 #: The errors of a storage.
 OF_STORAGE = (OSError, ExistsError)
 #: The errors of a query or a statement that Arrow cannot compute, or not from the files of a table.
@@ -40,11 +38,8 @@ def telling() -> Iterator[None]:
     """
     try:
         yield
-    except FeatureError as error:
-        msg = f"nothing was written, as the native engine does not write tables with {error}: {_SWITCH_OFF}"
-        raise StoreError(msg) from error
     except UnknownLogError as error:
-        msg = f"nothing was written, as the native engine does not know such a log ({error}): {_BY_SPARK}"
+        msg = f"nothing was written, as the native engine cannot write this table: {error}; {_SWITCH_OFF}"
         raise StoreError(msg) from error
     except RequestError as error:
         # The outcome of a commit that was sent is known by now, and has an error of our own.
@@ -67,11 +62,8 @@ def reading(hint: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except FeatureError as error:
-        msg = f"the native engine does not read tables with {error}: {_SWITCH_OFF}"
-        raise StoreError(msg) from error
     except UnknownLogError as error:
-        msg = f"the native engine does not know such a log ({error}): {_BY_SPARK}"
+        msg = f"the native engine cannot read this table: {error}; {_SWITCH_OFF}"
         raise StoreError(msg) from error
     except (*OF_STORAGE, *OF_ROWS) as error:
         msg = f"storage could not be read: {reason_of(error)}"

@@ -117,9 +117,8 @@ class _OpenedMemory(OpenedLocation):
 
     memory: MemoryLocation
 
-    def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
+    def lock_as_it_is(self, name: str) -> TableLock:
         """The lock of a table's writers."""
-        del as_it_is
         with self.memory.lock:
             return self.memory.table_locks[name]
 

@@ -20,7 +20,6 @@ from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.log.data_files import file_of
 from tubeq_spark.storage.log.log import Log
-from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.log_reader import FAR, NEAR
 from tubeq_spark.storage.log.tidying import LocalRetention, StoreRetention, Tidying
 from tubeq_spark.storage.native.bad_files import BadFiles, NoBadFiles
@@ -93,7 +92,7 @@ class PlainTable(Log):
             as_known: As for `writing`.
 
         Raises as `newest`, and:
-            FeatureError: This package cannot write the table.
+            UnknownLogError: This package cannot write the table.
         """
         with self.writing(as_known=as_known) as base:
             if self.stranger and not self._has_warned:
@@ -195,7 +194,7 @@ class LocalTable(PlainTable):
     def __init__(self, directory: Path) -> None:
         """Use the table at a directory, which may not exist."""
         self.directory = directory
-        synced = synced_log_of(directory)
+        synced = self._synced = synced_log_of(directory)
         store = LocalStore(synced)
         tidying = Tidying(store, _CLOCK, LocalRetention(synced), at_once)
         # A local file is asked for once, so no patience is needed.
@@ -203,11 +202,21 @@ class LocalTable(PlainTable):
             store, _CLOCK, NEAR, tidying, Patience(0, 0.0), lambda: synced.last_readable
         )
         self.bad_files = BadFiles(directory)
+        self._synced_stranger = ""
+
+    @contextmanager
+    def writing(self, *, as_known: bool = False) -> Iterator[Base]:
+        """As `Log.writing`. What other programs have committed is synced before."""
+        with super().writing(as_known=as_known) as base:
+            if self.stranger != self._synced_stranger:
+                self._synced.require_trust(is_known=False)
+                self._synced_stranger = self.stranger
+            yield base
 
     def create(self, before: Snapshot, change: Change) -> None:
         """As `Log.create`."""
         try:
-            (self.directory / LOG).mkdir(parents=True, exist_ok=True)
+            self._synced.make_directory()
         except OSError as error:
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         super().create(before, change)

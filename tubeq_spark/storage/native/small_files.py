@@ -95,7 +95,7 @@ class SmallFiles:
         rows: list[pa.Table] = []
         keeps, size = listed.is_small, 0
         for file in listed.files:
-            if size > PART_BYTES // 2:
+            if files and size >= PART_BYTES // 2:
                 yield FilesRows(files, pa.concat_tables(rows), are_last=False)
                 files, rows, size = [], [], 0
             files.append(file)

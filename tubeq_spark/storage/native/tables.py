@@ -200,9 +200,9 @@ class NativeTables(Tables):
     def store_of(self, uri: str) -> Store:
         """The files below a path or URI."""
         directory = local_directory(uri)
-        return (
-            self._handles.store(uri) if directory is None else LocalStore(synced_log_of(directory))
-        )
+        if directory is None:
+            return self._handles.plain(uri).store
+        return LocalStore(synced_log_of(directory))
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The facts that the log tells about a tube's data files; `None` if a file is bad."""

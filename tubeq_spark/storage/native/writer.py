@@ -1,13 +1,14 @@
 """Runs statements and appends: each is one commit or none.
 
 For each row of the partitions that a statement names, Arrow finds the clause that applies and the row after it. The
-changed rows replace the partitions that they are in.
+changed rows replace the partitions that they are in. A large statement reads some files at a time, and writes their new
+rows before it reads the next ones: the memory that it needs does not depend on the number of its rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,7 +24,7 @@ from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.log_reader import Base
@@ -73,11 +74,11 @@ class Writer:
             gone = _removed_unread(snapshot, statement)
             if gone is not None:
                 return self._remove(table, base, statement, note, gone)
-            earlier: list[DataFile] = []
+            target = _Target(table, snapshot, statement, self._files)
             try:
-                change, affected = self._decided(table, snapshot, statement, note, earlier)
+                change = target.change(note)
             except BaseException as error:
-                table.discard(earlier)
+                table.discard(target.earlier)
                 if isinstance(error, (OSError, *OF_ROWS)):
                     bad.look(near := snapshot.within(statement.partitions))
                     if bad.among(near):
@@ -86,55 +87,7 @@ class Writer:
                 raise
             if change is not None:
                 self.commit(table, base, change)
-            return affected
-
-    def _decided(
-        self,
-        table: PlainTable,
-        snapshot: Snapshot,
-        statement: Statement,
-        note: Note,
-        earlier: list[DataFile],
-    ) -> tuple[Change | None, Affected]:
-        """Decide a statement part by part, and write the new rows of each part but the last to files.
-
-        Args:
-            table: The table.
-            snapshot: The version on which it is decided.
-            statement: The statement.
-            note: The note of its commit.
-            earlier: Gets the files.
-
-        Returns:
-            The change to commit, if any, and the numbers of changed rows.
-        """
-        gone: list[DataFile] = []
-        affected, last = Affected(), _Decision(Affected())
-        for part in _Target(table, snapshot, statement, self._files).decisions():
-            affected += part.affected
-            gone += part.gone
-            if part.is_last:
-                last = part
-            elif part.rows is not None:
-                early = table.write(
-                    snapshot,
-                    Change(note, part.rows, part.gone, order=statement.order, feed=part.feed),
-                )
-                earlier += [file for file, _ in early]
-                del early
-            # The next part is read when this one is no longer in memory.
-            del part
-        if not affected.total:
-            return None, affected
-        affected, written = _with_written(statement, affected, snapshot)
-        feed = last.feed
-        if written and (feed is not None or any(file.is_feed for file in earlier)):
-            added = of_kind(
-                self._files.rows(Listed(table, written, snapshot.shape.schema)), "insert"
-            )
-            feed = added if feed is None else pa.concat_tables([feed, added])
-        change = _change(snapshot, statement, note, affected, gone, last.rows, written)
-        return replace(change, feed=feed, earlier=earlier), affected
+            return target.affected
 
     def _append(self, table: PlainTable, append: Statement, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
@@ -192,67 +145,76 @@ class Writer:
         return affected
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """The changes of the rows of some files.
+class _Target:
+    """The version on which a statement decides, some files after the others.
 
     Attributes:
-        affected: The numbers of changed rows.
-        rows: The new rows; `None` if nothing changes.
-        gone: The files that they replace.
-        feed: The changed rows for the table's change feed; `None` if it has none.
-        is_last: Whether it is the last decision for the statement.
+        affected: The numbers of changed rows so far.
+        earlier: The new files so far. Only the rows of the last part are written when they are committed.
     """
-
-    affected: Affected
-    rows: pa.Table | None = None
-    gone: Sequence[DataFile] = ()
-    feed: pa.Table | None = None
-    is_last: bool = True
-
-
-class _Target:
-    """The version on which a statement decides."""
 
     def __init__(
         self, table: PlainTable, snapshot: Snapshot, statement: Statement, files: SmallFiles
     ) -> None:
+        self._table, self._snapshot, self._statement = table, snapshot, statement
         self._files, self._shape = files, snapshot.shape
         #: The files that are read. The others stay, because none of their rows changes.
         self._listed = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
         if len(self._listed.files) > 1:
             self._listed = self._listed.narrowed(statement.where)
         self._matching = Matching(statement, snapshot.shape.by)
-        self._has_fed = False
+        self._is_fed = snapshot.shape.properties.get(CHANGE_FEED) == "true"
+        self._gone: list[DataFile] = []
+        self.affected = Affected()
+        self.earlier: list[DataFile] = []
 
-    def decisions(self) -> Iterator[_Decision]:
-        """Decide the statement for some files after the others.
+    def change(self, note: Note) -> Change | None:
+        """Decide the statement, and make the change to commit; `None` if it changes nothing.
 
         Raises:
             RefusedError: A row would get `FAIL`.
             NotByArrowError: Arrow cannot run the statement.
+            EngineError: Files cannot be written.
         """
-        # No variable holds the rows of a part while the next one is read.
-        yield from map(self._decision, self._files.parts(self._listed))
+        parts, last = self._files.parts(self._listed), None
+        while last is None:
+            # No variable holds the rows of a part while the next one is read.
+            last = self._decide(next(parts), note)
+        if not self.affected.total:
+            return None
+        self.affected, written = _with_written(self._statement, self.affected, self._snapshot)
+        feed = last.feed
+        # If a commit has a change feed, it has all of its changes.
+        if written and (feed is not None or (self.earlier and self._is_fed)):
+            listed = Listed(self._table, written, self._shape.schema)
+            added = of_kind(self._files.rows(listed), "insert")
+            feed = added if feed is None else pa.concat_tables([feed, added])
+        new = {"rows": last.rows, "written": written, "earlier": self.earlier, "feed": feed}
+        return _change(self._snapshot, self._statement, note, self.affected, self._gone, **new)
 
-    def _decision(self, part: FilesRows) -> _Decision:
-        """Decide the statement for the rows of some files."""
-        files, rows, are_last = part
-        applied = self._matching.applied(rows, are_last=are_last)
-        affected = applied.affected
-        if not affected.total:
-            return _Decision(affected, is_last=are_last)
-        if affected.total == affected.inserted and not self._has_fed:
+    def _decide(self, part: FilesRows, note: Note) -> Change | None:
+        """Decide the statement for the rows of some files, and write the new ones unless they are the last.
+
+        Returns:
+            The change of the last ones.
+        """
+        applied = self._matching.applied(part.rows, are_last=part.are_last)
+        affected, new = applied.affected, Change(note, order=self._statement.order)
+        self.affected += affected
+        if affected.total and affected.total == affected.inserted and not self.earlier:
             # No stored row changes: the new rows are added beside them.
-            return _Decision(affected, applied.inserted)
-        changed, feed = applied.partitions(), None
-        if self._shape.properties.get(CHANGE_FEED) == "true":
-            # If a commit has a change feed, it has all of its changes.
-            self._has_fed = True
-            feed = applied.feed()
-        by = self._shape.by
-        gone = [file for file in files if tuple(file.partition[n] for n in by) in changed]
-        return _Decision(affected, applied.rows(changed), gone, feed, are_last)
+            new = replace(new, rows=applied.inserted)
+        elif affected.total:
+            changed, by = applied.partitions(), self._shape.by
+            gone = [f for f in part.files if tuple(f.partition[name] for name in by) in changed]
+            feed = applied.feed() if self._is_fed else None
+            new = replace(new, rows=applied.rows(changed), gone=gone, feed=feed)
+        self._gone += new.gone
+        if part.are_last:
+            return new
+        if new.rows is not None:
+            self.earlier += [file for file, _ in self._table.write(self._snapshot, new)]
+        return None
 
 
 def _removes_known(table: PlainTable, statement: Statement) -> bool:
@@ -301,10 +263,9 @@ def _change(
     note: Note,
     affected: Affected,
     gone: Sequence[DataFile],
-    rows: pa.Table | None = None,
-    written: Sequence[DataFile] = (),
+    **new: Any,
 ) -> Change:
-    """The commit of a statement that was decided on a version."""
+    """The commit of a statement that was decided on a version; `new` has the new rows, as in `Change`."""
 
     def on(later: Snapshot) -> Change | None:
         """The same commit for a later version, if the partitions that were read have not changed."""
@@ -314,8 +275,8 @@ def _change(
 
     done = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
-    order = statement.order
-    change = Change(note.after(affected), rows, gone, None, done, on, written, order=order)
+    parts = {"gone": gone, "total": done, "on": on, "order": statement.order, **new}
+    change = Change(note.after(affected), **parts)
     return change
 
 

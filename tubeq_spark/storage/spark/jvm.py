@@ -272,12 +272,15 @@ def _scala_context(session: Any) -> Any:
 
 
 def committer_of(spark: SparkSession) -> Committer:
-    """The JVM that commits for a classic session."""
+    """The JVM that commits for a session."""
     found = _committers.get(spark)
     if found is None:
         session: Any = spark
-        here, pid = processes(), session._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
-        started = here.started(pid)
+        here = processes()
+        pid = None
+        if is_classic(spark):
+            pid = session._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
+        started = None if pid is None else here.started(pid)
         # No program can wait for a JVM whose process is not seen here, or recognise it.
         unseen = Committer(pid, started=str(uuid.uuid4()))
         found = unseen if started is None else Committer(pid, here.host(), started)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 
-from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
@@ -27,13 +27,12 @@ from tubeq_spark.storage.location import (
 from tubeq_spark.storage.opened_location import (
     SPARK,
     OpenedLocation,
+    create_system_tables,
     recover_system_tables,
     require_ours,
-    settle_system_tables,
 )
 from tubeq_spark.storage.spark.jvm import hadoop_setting, is_classic
 from tubeq_spark.storage.spark.spark_settings import asked, require_spark
-from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +52,7 @@ def open_location(
     """Parse a location, and create missing system tables.
 
     Raises:
-        InvalidOptionError: Not a location.
+        InvalidOptionError: Not a location, or the location has another durability.
         QueueNotFoundError: The location has no queue, and `create` is False.
         StoreError: The location cannot be used, or not by this engine, or another checkout made it; or the
             session's Spark is too old.
@@ -75,11 +74,8 @@ def open_location(
     if directory is not None:
         # A client cannot lock files for its server.
         locks = directory.parent / LOCKS if is_classic(engine.spark) else None
-    durability = Durability(config.durability)
-    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
-    require_ours(registry["properties"], opened, SPARK)
-    if is_new:
-        settle_system_tables(opened)
+    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new=is_new)
+    opened = require_ours(registry["properties"], opened, SPARK, config.durability)
     danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=4)
@@ -103,7 +99,7 @@ def _ensure(
                 "would overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
             )
             raise StoreError(msg)
-        there = OpenedLocation.without_spark(location, Durability(config.durability))
+        there = OpenedLocation.without_spark(location)
         if (directory / TUBES).is_dir():
             recover_system_tables(there)
     is_new = not engine.tables.is_table(location.table(TUBES))
@@ -111,9 +107,8 @@ def _ensure(
         if not create:
             raise no_queue(location.text)
         log.info("creating the tables of a new queue at %s", location.text)
-        with there.table_lock(TUBES).changing(engine.committer):
-            for new in new_system_tables(location, config, SPARK, local=directory is not None):
-                engine.tables.create(new)
+        there = replace(there, durability=config.new_durability())
+        create_system_tables(there, config, engine, SPARK)
     return engine.sql_rows(f"DESCRIBE DETAIL {location.table(TUBES)}")[0], is_new
 
 

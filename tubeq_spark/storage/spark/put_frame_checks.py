@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from tubeq_spark.model.json_payload import DEPTH_MAX
 from tubeq_spark.model.validation import KEY_BYTES
 from tubeq_spark.payloads.arrow_values import OF_ONE
-from tubeq_spark.payloads.put_columns import ALLOWED, JSON_ALLOWED, LEAST, MOST
+from tubeq_spark.payloads.put_table import ALLOWED, JSON_ALLOWED, LEAST, MOST
 from tubeq_spark.payloads.types import (
     FIRST_US,
     LAST_US,

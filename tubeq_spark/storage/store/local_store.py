@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tubeq_spark.config import Durability
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.log.names import version_of
 from tubeq_spark.storage.store.store import Entry, ExistsError, SimpleStore
 
 if TYPE_CHECKING:
@@ -89,9 +88,6 @@ class LocalStore(SimpleStore):
             # The file exists or not. A prepared file that stays does not change that.
             with suppress(OSError):
                 os.unlink(prepared)  # noqa: PTH108
-        version = version_of(os.path.basename(name))  # noqa: PTH119
-        if is_synced and version is not None:
-            self._synced.committed(version)
         # It is committed, whatever fails now.
         with suppress(OSError):
             return _tag(os.stat(place))  # noqa: PTH116

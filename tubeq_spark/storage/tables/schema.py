@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 #: The property of the registry with the format of all tables of a location.
 FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
-OUR_FORMAT = "4"
+OUR_FORMAT = "5"
 #: The property of the registry with the committer of the location: "native" or "spark".
 WRITERS = "tubeq.writers"
+#: The property of the registry with the durability of commits, which matters on local files.
+DURABILITY = "tubeq.durability"
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
 #: Delta's property for whether a writer of a checkpoint removes old commits.
@@ -190,6 +192,7 @@ def new_system_tables(
 def new_registry(table: str, config: QueueConfig, engine: str, *, local: bool = False) -> NewTable:
     """The registry; arguments as for `new_system_tables`."""
     properties = _properties(config, local=local) | {FORMAT: OUR_FORMAT, WRITERS: engine}
+    properties[DURABILITY] = config.new_durability()
     return NewTable(table, _REGISTRY_COLUMNS, (), properties)
 
 

@@ -1,8 +1,9 @@
-"""Makes Ctrl-C and SIGTERM a request: the batch in hand is finished, a second signal gives it back."""
+"""Makes Ctrl-C and SIGTERM a request: the batch in hand is finished, a second signal interrupts it."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Whether somebody asked the program to stop; a context manager, of the main thread.
+    """Whether somebody asked the program to stop; a context manager. In other threads than the main one no signal comes.
 
-    It may be entered again within its block: whatever took the signals over meanwhile has lost them.
+    It may be entered again within its block: whatever took the signals over meanwhile has lost them. Signals that are
+    ignored stay ignored.
     """
 
     def __init__(self, notice: Callable[[str], None]) -> None:
@@ -38,7 +40,12 @@ class Stop:
 
     def __enter__(self) -> Self:
         """Take over the signals, from Spark too, whose handler would cancel the batch."""
-        self._before.append({n: signal.signal(n, self._handle) for n in _SIGNALS})
+        taken: dict[signal.Signals, _Handler] = {}
+        if threading.current_thread() is threading.main_thread():
+            # `None` is a handler that was not set from Python. It cannot be set again.
+            ours = [n for n in _SIGNALS if signal.getsignal(n) not in (None, signal.SIG_IGN)]
+            taken = {number: signal.signal(number, self._handle) for number in ours}
+        self._before.append(taken)
         return self
 
     def __exit__(self, *_: object) -> None:

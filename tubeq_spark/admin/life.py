@@ -1,6 +1,6 @@
-"""Closes a queue: releases the tasks of its session, as far as possible if Spark is lost.
+"""The life of a queue object: creates the objects that it shares with its tubes, and closes it.
 
-If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So the
+To close it releases the tasks of its session, as far as possible if Spark is lost. If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So the
 objects of this module refer to no queue object, tube or batch: they have records of tubes, and open the
 tubes from these.
 """
@@ -14,21 +14,59 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import creating, tubes
+from tubeq_spark.admin import tubes
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
+from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.storage.outcome import is_missing_table
+from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.vacuum_notes import LONG
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.admin.engines import Engines
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import TubeRecord
 
 log = logging.getLogger(__name__)
+
+
+def make_context(
+    engines: Engines,
+    opened: OpenedLocation,
+    clock: Clock,
+    config: QueueConfig,
+    registry_type: type[Registry] = Registry,
+) -> QueueContext:
+    """Create the shared objects of a queue object, with a new session that has no lease yet."""
+    queue = QueueContext(
+        engines.rows,
+        engines.spark,
+        engines.put_files,
+        engines.close,
+        opened,
+        clock,
+        config,
+        registry_type,
+    )
+    queue.session.after_beat = functools.partial(_look_after, queue.for_its_heart())
+    # This runs at the start, because a session may be too short for a beat, and end without a close.
+    queue.session.helper.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
+    return queue
+
+
+def _look_after(queue: QueueContext) -> None:
+    """Do the regular work of the heart's helper."""
+    queue.vacuum_notes.ask_to_wait(queue.loop.tally.running.longer_than(LONG), queue.now_us())
+    queue.unknown_takes.look()
+    compact_rows_at_times(queue)
 
 
 def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -> None:
@@ -39,45 +77,37 @@ def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -
         TubeNotFoundError: It was dropped before.
     """
     with queue.used.lock:
-        creating.drop(queue, record, with_taken=with_taken)
+        tubes.drop(queue, record, with_taken=with_taken)
         queue.used.forget(record)
         if not queue.used.temporary:
             queue.session.keep_no_longer()
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of closing.
+def leave_for_good(engine: Engine, steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
+    """Run the steps of closing; log those that fail because Spark is unreachable.
 
-    Attributes:
-        leaves: What stays behind if the step is not done, for the log; "" if that is not worth a log line.
-        do: Runs the step; returns False if it was not done.
+    Args:
+        engine: The engine.
+        steps: What stays behind if a step is not done, for the log, or "" if that is not worth a log line; and what
+            runs the step, and returns False if it was not done.
     """
-
-    leaves: str
-    do: Callable[[], bool | None]
-
-
-def leave_for_good(engine: Engine, steps: Sequence[Step]) -> None:
-    """Run the steps of closing; log those that fail because Spark is unreachable."""
     left: list[str] = []
-    for step in steps:
+    for leaves, step in steps:
         # If Spark has not answered one step, the others do not wait for it again.
         is_gone = bool(left) and engine.unreachable
         if is_gone or not _is_done(engine, step):
-            left.append(step.leaves)
+            left.append(leaves)
     if any(left):
-        leaves = "; ".join(filter(None, left))
-        log.warning("left behind until the session's lease ends: %s", leaves)
+        log.warning("left behind until the session's lease ends: %s", "; ".join(filter(None, left)))
 
 
-def _is_done(engine: Engine, step: Step) -> bool:
+def _is_done(engine: Engine, step: Callable[[], object]) -> bool:
     """Run a step of closing, and repeat it once if it fails; not if Spark is unreachable."""
     for is_last in (False, True):
         if not engine.answers():
             return False
         try:
-            if step.do() is not False:
+            if step() is not False:
                 return True
         except (CommitUnknownError, StoreError):
             if is_last and not engine.unreachable:
@@ -117,18 +147,18 @@ class Closing:
             finally:
                 end(queue)
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[tuple[str, Callable[[], object]]]:
         """The commits of a close, each with the message if Spark is unreachable."""
         session, used = self.queue.session, self.queue.used
-        steps = []
+        steps: list[tuple[str, Callable[[], object]]] = []
         if session.registered:
             taken_from = ", ".join(sorted(used.opened)) or "tubes of others"
-            steps.append(Step(f"what was taken from {taken_from}", self.give_back))
+            steps.append((f"what was taken from {taken_from}", self.give_back))
         for record in used.temporary:
             end = functools.partial(self._drop_temporary, record)
-            steps.append(Step(f"temporary tube {record.name}", end))
+            steps.append((f"temporary tube {record.name}", end))
         tidy = functools.partial(compact_rows_at_times, self.queue)
-        return [*steps, Step("", self.leave), Step("", tidy)]
+        return [*steps, ("", self.leave), ("", tidy)]
 
     def _drop_temporary(self, record: TubeRecord) -> None:
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before

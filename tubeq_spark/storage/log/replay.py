@@ -1,0 +1,189 @@
+"""Reads the commits that a log still has, one after the other, with the rows of the files that each removed and added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.arrow.columns import repeated
+from tubeq_spark.storage.log.commit_text import info_in
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
+from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
+from tubeq_spark.storage.note import Note, note_in, text_with_note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tubeq_spark.storage.store.store import Store
+
+_US_PER_MS = 1_000
+
+
+class CutError(Exception):
+    """A part of a log, or a data file, cannot be read; the message says which.
+
+    Attributes:
+        version: The version at which this was found.
+    """
+
+    def __init__(self, version: int, message: str) -> None:
+        """Fail at a version."""
+        super().__init__(message)
+        self.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One commit.
+
+    Attributes:
+        version: Its version.
+        at_us: Its time, by the clock of the program that committed.
+        read: The version on which it was made; `None` if it does not say so.
+        note: Its note; `None` if it was made by another program, or by Delta.
+        statement: Delta's name of the operation.
+        before: The rows of the files that it removed.
+        after: The rows of the files that it added.
+        totals: The versions of the application ids that it wrote.
+    """
+
+    version: int
+    at_us: int
+    read: int | None
+    note: Note | None
+    statement: str
+    before: pa.Table
+    after: pa.Table
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+
+class Replay:
+    """The states of one table, from a checkpoint or the first commit on, one commit after the other."""
+
+    def __init__(self, store: Store, schema: pa.Schema, partition: str | None = None) -> None:
+        """List the log.
+
+        Args:
+            store: The files of the table.
+            schema: The columns to read, with the types in which they are wanted. A moment is a number of microseconds.
+            partition: The column among them by which the table is partitioned; `None` if it is not.
+
+        Raises:
+            OSError: The storage refuses to list the log.
+        """
+        self._store, self._schema, self._partition = store, schema, partition
+        self._facts = LogFacts.listed(store)
+        #: The rows of the files of the version that was read last.
+        self._rows: dict[str, pa.Table] = {}
+
+    def starts(self) -> Sequence[int]:
+        """The versions from which commits can be read: checkpoints, and `BEGINNING` if there is the first commit."""
+        commits = set(self._facts.versions)
+        starts = {BEGINNING, *self._facts.checkpoints}
+        return sorted(start for start in starts if start + 1 in commits)
+
+    def moment(self, version: int) -> int:
+        """When the commit of a version was made, in microseconds."""
+        return self._moment(version, self._text(version))
+
+    def begin(self, start: int) -> tuple[pa.Table, Mapping[str, int]]:
+        """The rows of a version, with which `commits` goes on, and the versions of its application ids.
+
+        Raises:
+            CutError: It cannot be read.
+        """
+        self._rows.clear()
+        if start == BEGINNING:
+            return self._schema.empty_table(), {}
+        state = self._facts.checkpoint(start)
+        if state is None:
+            message = self._facts.bad_checkpoints.get(checkpoint_name(start), "is gone")
+            raise CutError(start, f"the checkpoint of version {start} {message}")
+        return self._added(start, state), _totals(state)
+
+    def commits(self, start: int) -> Iterator[Replayed]:
+        """The commits after a version of `begin`, up to the newest one.
+
+        Raises:
+            CutError: A commit, or a data file that it has added, cannot be read.
+        """
+        last = max(self._facts.versions)
+        for version in range(start + 1, last + 1):
+            text = self._text(version)
+            contents = self._facts.commit(version)
+            if contents is None:
+                raise CutError(version, f"version {version} {self._facts.faults[version]}")
+            removed = [unquote(path) for path in contents.removes]
+            before = [self._rows.pop(path) for path in removed if path in self._rows]
+            after = self._added(version, contents)
+            info = info_in(text)
+            yield Replayed(
+                version,
+                self._moment(version, text),
+                info.get("readVersion"),
+                note_in(text_with_note(info)),
+                str(info.get("operation", "")),
+                pa.concat_tables([self._schema.empty_table(), *before]),
+                after,
+                _totals(contents),
+            )
+            del self._facts.commits[version]
+
+    def _text(self, version: int) -> bytes:
+        try:
+            return self._facts.log.read(commit_name(version))
+        except FileNotFoundError as error:
+            raise CutError(version, f"version {version} is gone") from error
+
+    @staticmethod
+    def _moment(version: int, text: bytes) -> int:
+        try:
+            return int(info_in(text)["timestamp"]) * _US_PER_MS
+        except (ValueError, KeyError) as error:
+            raise CutError(version, f"version {version} has no time") from error
+
+    def _added(self, version: int, contents: Contents) -> pa.Table:
+        """The rows of the files that a commit or a checkpoint adds."""
+        new = {path: self._read(version, path, add) for path, add in contents.adds.items()}
+        self._rows |= new
+        return pa.concat_tables([self._schema.empty_table(), *new.values()])
+
+    def _read(self, version: int, path: str, add: Mapping[str, Any]) -> pa.Table:
+        """The rows of a data file."""
+        if add.get("deletionVector"):
+            raise CutError(version, f"{path} has a deletion vector, which only Spark reads")
+        try:
+            with self._store.open_file(path, int(add["size"])) as opened:
+                file = pq.ParquetFile(opened)
+                there = [name for name in self._schema.names if name in file.schema_arrow.names]
+                rows = file.read(columns=there)
+        except (pa.ArrowException, OSError) as error:
+            raise CutError(version, f"the data file {path} is gone: {reason_of(error)}") from error
+        parts = dict(add.get("partitionValues") or {})
+        columns = [
+            repeated(int(parts[wanted.name]), wanted.type, rows.num_rows)
+            if wanted.name == self._partition
+            else _as_wanted(rows, wanted)
+            for wanted in self._schema
+        ]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _totals(contents: Contents) -> dict[str, int]:
+    """The versions of the application ids in a commit or a checkpoint."""
+    return {app: version for app, (version, _) in contents.transactions.items()}
+
+
+def _as_wanted(rows: pa.Table, wanted: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """A column in the wanted type; NULLs if the file does not have it."""
+    if wanted.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, wanted.type)
+    column = rows.column(wanted.name)
+    if pa.types.is_timestamp(column.type) and wanted.type == pa.int64():
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    return column.cast(wanted.type)

@@ -1,0 +1,112 @@
+"""The rows of a tube's tasks that a commit changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.storage.arrow.columns import array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_KINDS = {
+    "segment": pa.int64(),
+    "tube": pa.int64(),
+    "task_id": pa.int64(),
+    "state": pa.string(),
+    "pri": pa.int64(),
+    "rank": pa.int64(),
+    "utube": pa.string(),
+    "created": pa.int64(),
+    "ttl": pa.int64(),
+    "ttr": pa.int64(),
+    "next_event": pa.int64(),
+    "expires_at": pa.int64(),
+    "owner": pa.string(),
+    "attempts": pa.int64(),
+    "taken_at": pa.int64(),
+    "unique": pa.string(),
+}
+#: The columns of a tube that the rules read; moments are microseconds.
+SCHEMA = pa.schema(_KINDS)
+_STATES = array(["r", "t", "!", "~"], pa.string())
+#: The segment of the tombstone of a dropped tube.
+_TOMBSTONE = 0
+
+
+class Row(NamedTuple):
+    """A row of a task; moments are microseconds, and durations, too."""
+
+    segment: int
+    tube: int
+    task_id: int
+    state: str
+    pri: int
+    rank: int | None
+    utube: str | None
+    created: int
+    ttl: int | None
+    ttr: int | None
+    next_event: int | None
+    expires_at: int | None
+    owner: str | None
+    attempts: int
+    taken_at: int | None
+    unique: str | None
+
+    @property
+    def session(self) -> str:
+        """The session that holds it, or last held it."""
+        return (self.owner or "").partition("/")[0]
+
+    def is_alive(self, at_us: int) -> bool:
+        """Whether its ttl has not ended at a moment."""
+        return self.expires_at is None or self.expires_at > at_us
+
+    def is_due(self, at_us: int) -> bool:
+        """Whether its lease or its delay has ended at a moment."""
+        return self.next_event is not None and self.next_event <= at_us
+
+    def is_lasting(self, at_us: int) -> bool:
+        """Whether it is taken by a lease that lasts at a moment."""
+        return self.state == "t" and not self.is_due(at_us)
+
+
+def rows_of(table: pa.Table) -> Iterator[Row]:
+    """The rows of a table with the columns of `SCHEMA`."""
+    return map(Row._make, zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def tasks_of(table: pa.Table) -> pa.Table:
+    """The rows of tasks: without gates, tombstones, and rows of tasks that have ended."""
+    is_task = pc.and_(
+        pc.and_(pc.greater(table["tube"], 0), pc.not_equal(table["segment"], _TOMBSTONE)),
+        pc.is_in(table["state"], value_set=_STATES),
+    )
+    return table.filter(is_task)
+
+
+def changed(before: pa.Table, after: pa.Table) -> tuple[list[Row], list[Row]]:
+    """The rows that a commit removed, and those that it added. A row that it only wrote again is in neither.
+
+    Args:
+        before: The rows of tasks in the files that it removed.
+        after: The rows of tasks in the files that it added.
+    """
+    stays = before.filter(pc.is_in(before["task_id"], value_set=after["task_id"]))
+    again = after.filter(pc.is_in(after["task_id"], value_set=before["task_id"]))
+    same = array([], pa.int64())
+    if stays.num_rows == again.num_rows:
+        stays, again = stays.sort_by("task_id"), again.sort_by("task_id")
+        is_same = array([True] * stays.num_rows, pa.bool_())
+        for old, new in zip(stays.columns, again.columns, strict=True):
+            equal = pc.fill_null(pc.equal(old, new), fill_value=False)
+            nulls = pc.and_(old.is_null(), new.is_null())
+            is_same = pc.and_(is_same, pc.or_(equal, nulls))
+        same = again["task_id"].filter(is_same)
+    removed = before.filter(pc.invert(pc.is_in(before["task_id"], value_set=same)))
+    added = after.filter(pc.invert(pc.is_in(after["task_id"], value_set=same)))
+    return list(rows_of(removed)), list(rows_of(added))

@@ -1,0 +1,186 @@
+"""Verifies the tubes of a location: replays the commits that their logs still have, and judges them. It only reads."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.refusals import no_tube
+from tubeq_spark.model.reports import VerifyReport
+from tubeq_spark.model.times import to_us
+from tubeq_spark.model.tube_types import BUILT_IN, order_of
+from tubeq_spark.model.validation import moment
+from tubeq_spark.storage.check import local_store
+from tubeq_spark.storage.location import TUBES, local_directory
+from tubeq_spark.storage.log.replay import CutError, Replay
+from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.verify.judge import Judge, Rules
+from tubeq_spark.verify.rows import SCHEMA
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tubeq_spark.model.tube_types import Driver
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.opened_location import OpenedLocation
+    from tubeq_spark.storage.store.store import Store
+
+_REGISTRY = pa.schema(
+    {"name": pa.string(), "table_name": pa.string(), "id": pa.int64(), "type": pa.string(), "options": pa.string()}
+)  # fmt: skip
+
+
+def verify(
+    opened: OpenedLocation,
+    tube: str | None = None,
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    *,
+    engine: Engine | None = None,
+    drivers: Mapping[str, Driver] = BUILT_IN,
+) -> VerifyReport:
+    """Judge the commits of the tubes of a location.
+
+    Args:
+        opened: The location.
+        tube: Only the tubes that had this name; `None` is all.
+        since: Only commits since this moment.
+        until: Only commits before this moment.
+        engine: Reads what is not on local files.
+        drivers: The types of tubes, by name.
+
+    Raises:
+        InvalidOptionError: A moment is no aware datetime.
+        TubeNotFoundError: No tube has had this name.
+        StoreError: The engine cannot read the files there, or the storage fails.
+    """
+    since_us = 0 if since is None else to_us(moment("since", since))
+    until_us = math.inf if until is None else to_us(moment("until", until))
+    if local_directory(opened.uri) is not None:
+        return _verify(local_store, opened.uri, drivers, tube, since_us, until_us)
+    if engine is None:
+        msg = f"only an engine that reaches the object store of {opened.location.text} verifies it"
+        raise StoreError(msg)
+    with engine.reading():
+        return _verify(engine.tables.store_of, opened.uri, drivers, tube, since_us, until_us)
+
+
+def _verify(
+    store_of: Callable[[str], Store],
+    location: str,
+    drivers: Mapping[str, Driver],
+    tube: str | None,
+    since_us: int,
+    until_us: float,
+) -> VerifyReport:
+    place = local_directory(location) or location.rstrip("/")
+    rows = [row for row in _registered(store_of(f"{place}/{TUBES}")) if tube in (None, row["name"])]
+    if tube is not None and not rows:
+        raise no_tube(tube)
+    report = VerifyReport()
+    for id, table in sorted({row["id"]: row["table_name"] for row in rows}.items()):
+        records = [row for row in rows if row["id"] == id]
+        if records[-1]["type"] not in drivers:
+            text = (
+                f"tube {records[-1]['name']}: no driver of type {records[-1]['type']} is registered"
+            )
+            report.unread.append(text)
+            continue
+        replay = Replay(store_of(f"{place}/{table}"), SCHEMA, PARTITION)
+        report = _joined(report, _verify_tube(_rules(drivers, records), replay, since_us, until_us))
+    return report
+
+
+def _verify_tube(rules: Rules, replay: Replay, since_us: int, until_us: float) -> VerifyReport:
+    """Judge the commits of one tube. After a version that cannot be read it goes on from the next checkpoint."""
+    report = VerifyReport()
+    start = _first(replay, since_us)
+    while start is not None:
+        judge, count = Judge(rules), 0
+        cut = None
+        try:
+            judge.begin(start, *replay.begin(start))
+            for commit in replay.commits(start):
+                if commit.at_us >= until_us:
+                    break
+                count += commit.at_us >= since_us
+                judge.judge(commit, is_counted=commit.at_us >= since_us)
+        except CutError as error:
+            cut = error
+        unread = [] if cut is None else [f"tube {rules.name}: {cut}"]
+        found = VerifyReport(count, judge.tasks, judge.violations, unread)
+        report = _joined(report, found)
+        start = (
+            None
+            if cut is None
+            else next((s for s in replay.starts() if s > start and s >= cut.version), None)
+        )
+    return report
+
+
+def _first(replay: Replay, since_us: int) -> int | None:
+    """The last start before a moment; the first one if there is none."""
+    starts = replay.starts()
+    for start in reversed(starts):
+        # A commit without a moment is damaged, and is met again when it is read.
+        with suppress(CutError):
+            if replay.moment(start + 1) < since_us:
+                return start
+    return next(iter(starts), None)
+
+
+def _joined(one: VerifyReport, other: VerifyReport) -> VerifyReport:
+    return VerifyReport(
+        one.commits + other.commits,
+        one.tasks + other.tasks,
+        one.violations + other.violations,
+        one.unread + other.unread,
+    )
+
+
+def _registered(store: Store) -> list[dict[str, Any]]:
+    """The rows that the registry has had.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    replay = Replay(store, _REGISTRY)
+    found: list[dict[str, Any]] = []
+    try:
+        for start in replay.starts()[:1]:
+            found += replay.begin(start)[0].to_pylist()
+            for commit in replay.commits(start):
+                found += commit.after.to_pylist()
+    except CutError as error:
+        msg = f"the table {TUBES} cannot be read: {error}; `tubeq check` says what can be repaired"
+        raise StoreError(msg) from error
+    return found
+
+
+def _rules(drivers: Mapping[str, Driver], rows: Sequence[Mapping[str, Any]]) -> Rules:
+    """The limits of a tube, as loose as they were in any of its records."""
+    options = [TubeOptions.from_json(row["options"]) for row in rows]
+    driver = drivers[rows[-1]["type"]]
+    orders = {order_of(driver, each) for each in options}
+    rates = {each.rate for each in options}
+    return Rules(
+        rows[-1]["name"],
+        rows[-1]["id"],
+        orders.pop() if len(orders) == 1 else (),
+        driver.subqueues,
+        max(each.parallel for each in options),
+        rates.pop() if len(rates) == 1 else None,
+        _loosest([each.most_taken for each in options]),
+        _loosest([each.capacity for each in options]),
+    )
+
+
+def _loosest(limits: Sequence[int | None]) -> int | None:
+    """The greatest of some limits; `None` is no limit."""
+    return None if None in limits else max(limit for limit in limits if limit is not None)
