@@ -105,9 +105,10 @@ class Matching:
         rows = taken(rows, places)
         if source.num_rows > rows.num_rows + MOST_NAMED:
             # A part of a large table has few of the values that a large source names.
-            theirs, ours = _keys(on[:1], rows, source)
-            near = _where(near, pc.is_in(ours, value_set=theirs))
-            source = taken(source, near)
+            for compared in on:
+                theirs, ours = _keys([compared], rows, source)
+                is_near = pc.is_in(ours, value_set=theirs)
+                near, source = _where(near, is_near), source.filter(is_near)
         theirs, ours = _keys(on, rows, source)
         matched = _where(near, pc.is_in(ours, value_set=theirs))
         others = numbers_from_0(self._source.num_rows) if self._others is None else self._others
