@@ -10,7 +10,10 @@ from filelock import FileLock, Timeout
 from pyspark.sql import functions as F
 
 from tests.concurrency.support import WAIT
+from tubeq_spark import StoreError
 from tubeq_spark.jobs.consumer.results import ResultTable
+from tubeq_spark.storage.locks import committer
+from tubeq_spark.storage.locks.committer import Committer, JvmNote
 from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
@@ -78,3 +81,19 @@ def test_result_table_when_it_adds_on_local_files_keeps_other_processes_out(
 
     stored = spark.read.format("delta").load(str(tmp_path / "results")).collect()
     assert [row["said"] for row in stored] == ["held"]
+
+
+@pytest.mark.thorough
+def test_result_table_when_another_jvm_may_be_committing_is_not_created(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "_PATIENCE", 0.0)
+    # As a process leaves it that was killed while its JVM, on a host of its own, was committing.
+    (tmp_path / LOCKS).mkdir()
+    JvmNote(tmp_path / LOCKS / "results.lock").write(Committer(started="another"))
+    results = ResultTable(spark, str(tmp_path / "results"))
+
+    with pytest.raises(StoreError, match="may still be committing"):
+        results.add(spark.range(1).select(F.col("id").alias("task_id")))
+
+    assert not (tmp_path / "results").exists()

@@ -299,7 +299,8 @@ class Lives:
             for number in call.args.get("batch", ()):
                 if number in self.keys:
                     yield self.keys[number], Op(call, "close", None, may_skip=True)
-        if call.error == "StoreError" and call.verb in TAKES:
+        # The queue object may have closed after the commit of a take, and released the tasks.
+        if call.error in ("StoreError", "QueueStateError") and call.verb in TAKES:
             yield from self._of_take(call, {})
         if call.error == "StoreError" and call.verb in WHOLE:
             # It makes several commits.

@@ -188,7 +188,7 @@ class CommitLoop:
             self._uniform,
             lambda: self._rivals(table_lock),
         )
-        note = Note(operation, self.tally.session())
+        note = Note(operation)
         while True:
             try:
                 with (
@@ -240,6 +240,8 @@ class CommitLoop:
         self._tables[table_lock] = plan.statement.table
         note = replace(
             note,
+            # The decision may have begun a new session.
+            session=self.tally.session(),
             tasks=plan.statement.tasks,
             at_us=plan.at_us,
             base=read.get(plan.statement.table),

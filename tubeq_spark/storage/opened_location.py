@@ -13,7 +13,7 @@ from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory, name_of
+from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
 from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
 from tubeq_spark.storage.tables.schema import (
     DURABILITY,
@@ -87,7 +87,7 @@ def recover_system_tables(opened: OpenedLocation) -> None:
 def create_system_tables(
     opened: OpenedLocation, config: QueueConfig, engine: Engine, name: str
 ) -> None:
-    """Create the tables of a new queue, each under its lock, and sync them, if the durability requires it.
+    """Create the tables of a new queue, and sync them, if the durability requires it.
 
     Args:
         opened: The location.
@@ -98,9 +98,12 @@ def create_system_tables(
     Raises:
         StoreError: The tables cannot be created, or may not be on the disk.
     """
-    for table in new_system_tables(opened.location, config, name, local=opened.locks is not None):
-        with opened.table_lock(name_of(table.name)).changing(engine.committer):
+    with opened.table_lock(TUBES).changing(engine.committer):
+        for table in new_system_tables(
+            opened.location, config, name, local=opened.locks is not None
+        ):
             engine.tables.create(table)
+    opened.table_lock(SESSIONS).settle()
 
 
 def require_format(marks: Mapping[str, str | None], location: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,7 +101,8 @@ INSERTED = {
 }
 
 
-def stored_values(tube: int, of: str = "") -> dict[str, Expression]:
+@lru_cache(maxsize=64)
+def stored_values(tube: int, of: str = "") -> Mapping[str, Expression]:
     """The columns of a new row of a tube, from a row to put (columns of `INSERTED`), which has times in microseconds."""
     source = row(of)
     values: dict[str, Expression] = {

@@ -63,22 +63,23 @@ def verify(
     since_us = 0 if since is None else to_us(moment("since", since))
     until_us = math.inf if until is None else to_us(moment("until", until))
     if local_directory(opened.uri) is not None:
-        return _verify(local_store, opened.uri, drivers, tube, since_us, until_us)
+        return verify_tubes(local_store, opened.uri, drivers, tube, since_us, until_us)
     if engine is None:
         msg = f"only an engine that reaches the object store of {opened.location.text} verifies it"
         raise StoreError(msg)
     with engine.reading():
-        return _verify(engine.tables.store_of, opened.uri, drivers, tube, since_us, until_us)
+        return verify_tubes(engine.tables.store_of, opened.uri, drivers, tube, since_us, until_us)
 
 
-def _verify(
+def verify_tubes(
     store_of: Callable[[str], Store],
     location: str,
-    drivers: Mapping[str, Driver],
-    tube: str | None,
-    since_us: int,
-    until_us: float,
+    drivers: Mapping[str, Driver] = BUILT_IN,
+    tube: str | None = None,
+    since_us: int = 0,
+    until_us: float = math.inf,
 ) -> VerifyReport:
+    """As `verify`, by the files below paths or URIs."""
     place = local_directory(location) or location.rstrip("/")
     rows = [row for row in _registered(store_of(f"{place}/{TUBES}")) if tube in (None, row["name"])]
     if tube is not None and not rows:

@@ -61,8 +61,8 @@ class Matching:
         """
         self._statement, self._by = statement, by
         self._source = _source_of(statement)
-        #: The indexes of the source rows that have matched no row so far.
-        self._others = numbers_from_0(self._source.num_rows)
+        #: The indexes of the source rows that have matched no row so far; `None` is all.
+        self._others: pa.Array | None = None
 
     def applied(self, rows: pa.Table, *, are_last: bool = True) -> Applied:
         """Apply the statement to the next rows; with the last ones it also inserts rows.
@@ -77,33 +77,42 @@ class Matching:
             pa.ArrowException: A value cannot be computed.
         """
         places, of_source = self._matched(rows)
-        before, source = taken(rows, places), taken(self._source, of_source)
-        changed = _apply(self._statement.changes, _pairs(before, source), before)
-        others = taken(self._source, self._others) if are_last else self._source[:0]
-        nothing = _nulls(rows.schema, others.num_rows)
-        new = _apply(self._statement.inserts, of_table(others), nothing)
-        return Applied(rows, self._by, places, changed, _where(new.rows, new.is_set))
+        changed = None
+        if len(places):
+            before, source = taken(rows, places), taken(self._source, of_source)
+            changed = _apply(self._statement.changes, _pairs(before, source), before)
+        inserted = empty(rows.schema)
+        if are_last and self._statement.inserts:
+            others = self._source if self._others is None else taken(self._source, self._others)
+            if others.num_rows:
+                inserted = _inserted(self._statement.inserts, others, rows.schema)
+        return Applied(rows, self._by, places, changed, inserted)
 
     def _matched(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
         """The indexes of the rows that match, and the index of the source row of each."""
         on, where, source = self._statement.on, self._statement.where, self._source
+        nothing = array([], pa.int64())
+        if not rows.num_rows:
+            return nothing, nothing
         places, near = numbers_from_0(rows.num_rows), numbers_from_0(source.num_rows)
-        if where is not None and len(places):
+        if where is not None:
             places = _where(places, holds(where, of_table(rows), len(places)))
         if not len(places):
-            return places, near[:0]
+            return nothing, nothing
         if not on:
             self._others = near[:0]
             return places, repeated(0, pa.int64(), len(places))
         rows = taken(rows, places)
         if source.num_rows > rows.num_rows + MOST_NAMED:
             # A part of a large table has few of the values that a large source names.
-            theirs, ours = _keys(on[:1], rows, source)
-            near = _where(near, pc.is_in(ours, value_set=theirs))
-            source = taken(source, near)
+            for compared in on:
+                theirs, ours = _keys([compared], rows, source)
+                is_near = pc.is_in(ours, value_set=theirs)
+                near, source = _where(near, is_near), source.filter(is_near)
         theirs, ours = _keys(on, rows, source)
         matched = _where(near, pc.is_in(ours, value_set=theirs))
-        self._others = _where(self._others, pc.invert(pc.is_in(self._others, value_set=matched)))
+        others = numbers_from_0(self._source.num_rows) if self._others is None else self._others
+        self._others = _where(others, pc.invert(pc.is_in(others, value_set=matched)))
         of_source = pc.index_in(theirs, value_set=ours)
         return _where(places, of_source.is_valid()), taken(near, of_source.drop_null())
 
@@ -153,18 +162,22 @@ class Applied:
         rows: pa.Table,
         by: Sequence[str],
         places: pa.Array,
-        changed: _Changed,
+        changed: _Changed | None,
         inserted: pa.Table,
     ) -> None:
-        """Hold the result for some rows, and for those of them that match, which are at some places."""
+        """Hold the result for some rows, and for those of them that match, if any, which are at some places."""
         self._rows, self._by, self.inserted = rows, by, inserted
-        self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
-        touched = pc.or_(changed.is_set, changed.is_removed)
+        self.affected = Affected(inserted.num_rows)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
-        self._places = _where(places, touched)
-        self._before = taken(rows, self._places)
-        self._is_removed = _where(changed.is_removed, touched)
-        self._after = _where(changed.rows, changed.is_set)
+        self._places, self._before, self._after = places[:0], rows[:0], rows[:0]
+        self._is_removed = repeated(False, pa.bool_(), 0)  # noqa: FBT003  (the value is the point)
+        if changed is not None and (changed.updated or changed.removed):
+            self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
+            touched = pc.or_(changed.is_set, changed.is_removed)
+            self._places = _where(places, touched)
+            self._before = taken(rows, self._places)
+            self._is_removed = _where(changed.is_removed, touched)
+            self._after = _where(changed.rows, changed.is_set)
 
     def partitions(self) -> set[Partition]:
         """The partitions of the changed rows, before and afterwards."""
@@ -246,11 +259,20 @@ def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Change
     return _Changed(after, is_set, is_removed, updated, removed)
 
 
-def _nulls(schema: pa.Schema, count: int) -> pa.Table:
-    """A table with only NULLs."""
-    if not count:
-        return empty(schema)
-    return pa.Table.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)
+def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows that the first clause that applies makes of each source row."""
+    lookup, count, first = of_table(source), source.num_rows, clauses[0]
+    columns = [pa.nulls(count, f.type) for f in schema]
+    if first.when is not None:
+        new = _apply(clauses, lookup, pa.Table.from_arrays(columns, schema=schema))
+        return _where(new.rows, new.is_set)
+    # A put of one task has one such clause, and should cost little.
+    for name, value in (first.sets or {}).items():
+        if isinstance(value, Fail):
+            raise RefusedError
+        place = schema.get_field_index(name)
+        columns[place] = column(value, lookup, schema.field(place).type, count)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _where(rows: pa.Table | pa.Array, mask: Values) -> pa.Table | pa.Array:

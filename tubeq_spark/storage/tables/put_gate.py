@@ -204,7 +204,7 @@ class PutGate:
             is_old = (_T.owner != identity.name) & (_T.created < at(forget_us))
             owner = case((is_old, _PRUNE), other=_T.owner)
             newer = (_S.owner == identity.name) & (_T.task_id < identity.version)
-        values = stored_values(tube, "s") | {"owner": _S.owner}
+        values = {**stored_values(tube, "s"), "owner": _S.owner}
         is_own = _S.segment == PUT_GATE
         values["tube"] = case((is_own, literal(-tube)), other=values["tube"])
         as_read = all_of(_S.owner.is_null(), _T.segment == PUT_GATE, _T.task_id == seen.number)

@@ -48,7 +48,7 @@ class TubeWriter:
         # tube was dropped, and then nothing is inserted.
         return Statement(
             self._table.name,
-            inserts=[Clause(stored_values(self._table.id, "s"))],
+            inserts=[Clause({**stored_values(self._table.id, "s"), "tube": _S.tube})],
             on=[_T.tube == _S.tube],
             new=rows.append_column("tube", repeated(self._table.id, pa.int64(), rows.num_rows)),
             reads=[SEGMENT_0, *segments],
