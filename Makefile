@@ -150,9 +150,9 @@ $(STAMP): pyproject.toml
 # What it downloads is shown: it is the first thing that somebody sees of the project. Nothing is compiled
 # ahead, as most of it is never imported.
 $(DEMO_STAMP): pyproject.toml
-	@echo "Installing what the demo needs into .venv: some 370 MB, neither Spark nor test tools"
+	@echo "Installing what the demo needs into .venv: some 360 MB, neither Spark nor test tools"
 	$(new_environment)
-	$(BIN)/python -m pip install --no-compile --disable-pip-version-check --editable '.[cli,jobs,native]'
+	$(BIN)/python -m pip install --no-compile --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)

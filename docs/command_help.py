@@ -20,7 +20,7 @@ from tubeq_spark.cli.app import app
 ROOT = Path(__file__).parents[1]
 WIDTH = 100
 #: Commands that read their arguments, `--help` too, by themselves.
-_PROGRAMS = ("enqueue", "consume", "sweeper", "crawl")
+_PROGRAMS = ("enqueue", "consume", "sweeper")
 _WANTED = re.compile(r"^<!-- help: (\S+) -->$", re.MULTILINE)
 
 

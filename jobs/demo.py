@@ -1,7 +1,7 @@
 """A demonstration: crawls three web servers of this machine through the queue.
 
 The servers run in this process, on loopback, over the trees of Python's standard library and of two
-packages, whose code does not run. The crawler is `jobs/crawl.py`, without Java. Some pages fail on
+packages, whose code does not run. The crawler is the package `crawl` beside this file. Some pages fail on
 purpose. Several consumers work at the same time, each on another host, and at the end a query over
 the table of pages checks that.
 """
@@ -19,11 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import crawl
 from loopback import FAULTS, serve
 
-from tubeq_spark.jobs.crawler.parts import TUBE
-from tubeq_spark.jobs.program.starting import end
 from tubeq_spark.programs import ExitCode, how_to_install
 
 if TYPE_CHECKING:
@@ -33,6 +30,8 @@ if TYPE_CHECKING:
 _KEPT_PORT = 18_480
 #: Beside the standard library: what is there without Spark, and has a thousand files or so.
 _PACKAGES = ("pyarrow", "pygments")
+#: What the crawler imports.
+_NEEDED = ("bs4", "deltalake", "filelock", "httpx", "rich")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,30 +39,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parse = argparse.ArgumentParser(prog="demo.py", description="Crawl three local web servers.")
     parse.add_argument("--pages", default="2000", metavar="N", help="how many (%(default)s)")
     parse.add_argument("--consumers", default="2", metavar="N", help="at once (%(default)s)")
-    parse.add_argument(
-        "--engine", default="native", metavar="NAME", help="native or spark (%(default)s)"
-    )
     parse.add_argument("--location", help="keep the queue and the pages, to look at or to go on")
     arguments = parse.parse_args(argv)
     roots = [_package(name) for name in _PACKAGES]
-    if None in roots:
-        sys.stderr.write(f"demo.py: first {how_to_install('native', 'cli', 'jobs')}\n")
+    if None in [*roots, *map(find_spec, _NEEDED)]:
+        sys.stderr.write(f"demo.py: first {how_to_install('demo')}\n")
         return ExitCode.BAD_USE
-    # All the rest takes a second or two to import.
     print("Starting three web servers on this machine, and a crawler of them …", flush=True)
+    from crawl import command  # noqa: PLC0415  takes a second or two
+
     with ExitStack() as stack:
         location = arguments.location or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="tubeq-demo-")
         )
         trees = [Path(sysconfig.get_path("stdlib")), *(root for root in roots if root)]
         hosts = stack.enter_context(_served(trees, kept=bool(arguments.location)))
-        options = ["--batch-size=600", "--retry-delay=2", "--lease=20", "--partitions=1"]
+        options = ["--batch-size=400", "--threads=8", "--retry-delay=0.5", "--lease=20"]
         # A proxy, if this network has one, would look for these addresses elsewhere.
         os.environ["no_proxy"] = ",".join(urlsplit(host).hostname or "" for host in hosts)
         seeds = [*hosts, hosts[0] + FAULTS.lstrip("/")]
         options += [f"--consumers={arguments.consumers}", f"--max-pages={arguments.pages}"]
-        options += [f"--engine={arguments.engine}"]
-        code = crawl.main([f"--location={location}", *options, *seeds])
+        code = command.main([f"--location={location}", *options, *seeds])
     if arguments.location and not code:
         _tell_what_is_next(arguments.location, int(arguments.pages))
     return code
@@ -86,8 +82,8 @@ def _tell_what_is_next(location: str, pages: int) -> None:
     here = Path.cwd()
     folder = python.parent.relative_to(here) if python.is_relative_to(here) else python.parent
     print(
-        f"\nThe queue is in {location}, its tube is {TUBE}. Look at it, and go on:\n"
-        f"  {folder}/tubeq --location {location} stats {TUBE}\n"
+        f"\nThe queue is in {location}, its tube is crawl. Look at it, and go on:\n"
+        f"  {folder}/tubeq --location {location} stats crawl\n"
         f"  {folder}/tubeq --location {location} top\n"
         f"  {folder}/python jobs/demo.py --location {location} --pages {2 * pages}\n"
         'A first queue of your own: README.md, "In a program"'
@@ -101,4 +97,4 @@ def _package(name: str) -> Path | None:
 
 
 if __name__ == "__main__":
-    end(main())
+    sys.exit(main())

@@ -223,13 +223,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-take, put]",
         }
     ),
-    "test_crawl_job": frozenset(
-        {
-            "test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice",
-            "test_crawl_that_ends_between_two_commits_loses_nothing[acking-spark]",
-            "test_failures_are_released_with_a_delay_and_buried_after_three_attempts",
-        }
-    ),
     "test_dead_files": frozenset(
         {
             "test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours_when_any_can_be_old_enough",

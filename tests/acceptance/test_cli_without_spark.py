@@ -1215,8 +1215,6 @@ def test_sweeper_as_a_command_sweeps_the_queue_that_is_named_before_it(
 @pytest.mark.parametrize(
     ("name", "package", "extras"),
     [
-        ("crawl", "httpx", ("native", "jobs")),
-        ("crawl", "bs4", ("native", "jobs")),
         ("consume", "pyspark", ("spark",)),
         ("enqueue", "pyspark", ("spark",)),
     ],

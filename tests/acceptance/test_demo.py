@@ -53,4 +53,4 @@ def test_demo_when_a_package_is_missing_says_what_brings_it(
     monkeypatch.setattr(demo, "_PACKAGES", ("pyarrow", "no_such_package"))
 
     assert demo.main([]) == 2
-    assert "[native,cli,jobs]" in capsys.readouterr().err
+    assert "[demo]" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +12,14 @@ from pyspark.sql import functions as F
 from tests.concurrency.support import WAIT
 from tubeq_spark import StoreError
 from tubeq_spark.jobs.consumer.results import ResultTable
-from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS, PageTable
 from tubeq_spark.storage.locks import committer
 from tubeq_spark.storage.locks.committer import Committer, JvmNote
+from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pathlib import Path
+
+    from pyspark.sql import Column, SparkSession
 
 LOCKS = "_tubeq_locks"
 
@@ -38,37 +39,12 @@ def try_lock(path: Path) -> Column:
     return F.udf(lambda number: tried(number), "string").asNondeterministic()("id")  # noqa: PLW0108
 
 
-def fetches(spark: SparkSession, error: Column) -> DataFrame:
-    """One row of the page table, with an error that is made while it is written."""
-    names = [column.split()[0] for column in FETCH_COLUMNS.split(", ")]
-    columns = {column.split()[0]: column.split()[1] for column in FETCH_COLUMNS.split(", ")}
-    rows = spark.range(1).withColumn("error", error)
-    for name in names:
-        if name != "error":
-            rows = rows.withColumn(name, F.lit(None).cast(columns[name]))
-    return rows.select(names)
-
-
 @pytest.mark.thorough
-def test_page_table_when_it_appends_on_local_files_keeps_other_processes_out(
-    spark: SparkSession, location: str
-) -> None:
-    pages = PageTable(spark, location)
-
-    pages.append(
-        fetches(spark, try_lock(Path(location, LOCKS, "_crawl_pages.lock"))),
-        consumer="a",
-        batch="1",
-    )
-
-    assert [row["error"] for row in pages.fetches().collect()] == ["held"]
-
-
-@pytest.mark.thorough
-def test_page_table_when_two_threads_append_lets_them_go_on_side_by_side(
+def test_own_table_when_two_threads_append_lets_them_go_on_side_by_side(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
-    pages = PageTable(spark, location)
+    table = OwnTable(spark, f"{location}/rows")
+    table.save(spark.createDataFrame([], "met STRING").write.format("delta"))
     marks = str(tmp_path)
 
     def meet(_number: int) -> str:
@@ -84,12 +60,14 @@ def test_page_table_when_two_threads_append_lets_them_go_on_side_by_side(
 
     def append(number: int) -> None:
         met = F.udf(lambda one: meet(one), "string").asNondeterministic()(F.lit(number))  # noqa: PLW0108
-        pages.append(fetches(spark, met), consumer=str(number), batch=str(number))
+        rows = spark.range(1).select(met.alias("met"))
+        table.save(rows.write.format("delta").mode("append"))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(append, range(2), timeout=WAIT))
 
-    assert [row["error"] for row in pages.fetches().collect()] == ["met", "met"]
+    stored = spark.read.format("delta").load(table.text).collect()
+    assert [row["met"] for row in stored] == ["met", "met"]
 
 
 @pytest.mark.thorough

@@ -67,6 +67,6 @@ def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -
     page = page_of("command-line.md")
 
     assert [page.count(f"\n| {code.value} | ") for code in ExitCode] == [1] * len(ExitCode)
-    commands = ("create", "kick", "health", "sessions", "release-all", "enqueue", "crawl")
+    commands = ("create", "kick", "health", "sessions", "release-all", "enqueue", "sweeper")
     assert [page.count(f"\n## tubeq {name}\n") for name in commands] == [1] * len(commands)
-    assert "usage: tubeq crawl " in page
+    assert "usage: tubeq sweeper " in page

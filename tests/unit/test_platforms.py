@@ -141,7 +141,7 @@ def test_local_session_when_it_is_databricks_is_the_one_that_is_there(
     assert local_session("mine", **{"spark.master": "local[7]"}) is there
 
 
-@pytest.mark.parametrize("name", ["benchmark", "consume", "crawl", "enqueue", "sweeper"])
+@pytest.mark.parametrize("name", ["benchmark", "consume", "enqueue", "sweeper"])
 def test_program_when_it_is_done_returns_and_when_it_failed_exits(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,9 +174,9 @@ def test_settings_when_given_on_the_command_line_win_over_environment_and_file(
 def test_program_when_its_packages_are_missing_ends_as_bad_use(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.delitem(sys.modules, "tubeq_spark.jobs.crawler.command", raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.delitem(sys.modules, "tubeq_spark.jobs.consumer.command", raising=False)
 
-    assert starting.start("tubeq_spark.jobs.crawler.command", "jobs", []) == ExitCode.BAD_USE
-    said = f"rich is not installed: {how_to_install('jobs')}\n"
+    assert starting.start("tubeq_spark.jobs.consumer.command", "spark", []) == ExitCode.BAD_USE
+    said = f"pyspark is not installed: {how_to_install('spark')}\n"
     assert capsys.readouterr().err == said

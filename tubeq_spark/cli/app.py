@@ -185,5 +185,5 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
-for _program in (programs.enqueue, programs.consume, programs.sweeper, programs.crawl):
+for _program in (programs.enqueue, programs.consume, programs.sweeper):
     app.command(**programs.SETTINGS)(_program)

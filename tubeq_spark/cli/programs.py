@@ -1,4 +1,4 @@
-"""`tubeq enqueue consume sweeper crawl`: the programs of `tubeq_spark.jobs`, with options of their own."""
+"""`tubeq enqueue consume sweeper`: the programs of `tubeq_spark.jobs`, with options of their own."""
 
 from __future__ import annotations
 
@@ -32,13 +32,6 @@ def consume(ctx: typer.Context) -> None:
 def sweeper(ctx: typer.Context) -> None:
     """Sweep until it is stopped, by a stream of Spark, or --once. Options: sweeper --help."""
     _run(ctx, "sweeping", "spark", _shared(ctx))
-
-
-def crawl(ctx: typer.Context) -> None:
-    """Crawl web sites; the URLs are tasks. Options: crawl --help."""
-    settings = ctx.obj.settings
-    given = {"location": settings.location, "engine": settings.engine}
-    _run(ctx, "crawler", "native,jobs", given | {"remote": ctx.find_root().params["remote"]})
 
 
 def _shared(ctx: typer.Context) -> dict[str, object]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tubeq_spark.jobs.crawler.parts import Exclusivity
-    from tubeq_spark.jobs.crawler.settings import Progress
+    from crawl.pages import Proof
+    from tubeq_spark import UtubeCounts
 
 
 class Screen:
@@ -31,21 +31,20 @@ class Screen:
             limit: The wanted number of pages, if it is known.
         """
         self._console = console
-        self._bar = Bar(
+        self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[steps]}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("pages · {task.fields[rate]:.0f}/s · {task.fields[rest]}"),
+            TextColumn("pages · {task.fields[rest]}"),
             console=console,
             disable=not console.is_terminal,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=limit, steps="starting", rate=0.0, rest="")
+        self._task = self._bar.add_task("", total=limit, steps="starting", rest="")
         self._steps: dict[int, str] = {}
         self._shown = ""
         self._started = time.monotonic()
-        self._first: int | None = None
 
     def __enter__(self) -> Self:
         """Start showing."""
@@ -63,27 +62,24 @@ class Screen:
         steps = " | ".join(f"{step:<12}" for _, step in sorted(self._steps.items()))
         self._bar.update(self._task, steps=steps)
 
-    def progress(self, progress: Progress) -> None:
-        """Show the progress when a consumer has looked for a batch."""
-        if self._first is None:
-            self._first = progress.pages
-        seconds = max(time.monotonic() - self._started, 0.001)
-        rate = (progress.pages - self._first) / seconds
+    def progress(self, pages: int, hosts: Sequence[UtubeCounts]) -> None:
+        """Show the stored pages and the tasks of each host when a consumer has looked for a batch."""
         states = ("ready", "taken", "delayed", "buried")
-        depths = " ".join(f"{state} {progress.tasks[state]:,}" for state in states)
-        rest = f"queue: {depths} · failures {progress.failures:,}"
-        self._bar.update(self._task, completed=progress.pages, rate=rate, rest=rest)
+        counts = [(state, sum(getattr(host, state) for host in hosts)) for state in states]
+        rest = "queue: " + " ".join(f"{state} {count:,}" for state, count in counts)
+        self._bar.update(self._task, completed=pages, rest=rest)
         # A consumer that waits for a free host looks often, and sees the same.
-        if self._bar.disable and self._shown != (shown := f"{progress.pages} {rest}"):
+        if self._bar.disable and self._shown != (shown := f"{pages:,} pages · {rest}"):
             self._shown = shown
-            self._console.print(f"{progress.pages:,} pages · {rate:.0f}/s · {rest}", soft_wrap=True)
+            seconds = time.monotonic() - self._started
+            self._console.print(f"{seconds:4.1f} s · {shown}", soft_wrap=True)
 
 
-def host_table(hosts: Sequence[Mapping[str, Any]], seconds: float) -> Table:
-    """A table of the fetches from each host; `seconds` is the time of the recent fetches."""
+def host_table(hosts: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of the fetches from each host."""
     table = Table(title="hosts", title_justify="left")
     table.add_column("host")
-    for name in ("pages", "MB", "refusals", "failures", "tasks/s"):
+    for name in ("pages", "MB", "refusals", "failures"):
         table.add_column(name, justify="right")
     for row in hosts:
         table.add_row(
@@ -92,22 +88,18 @@ def host_table(hosts: Sequence[Mapping[str, Any]], seconds: float) -> Table:
             f"{row['bytes'] / 1e6:,.1f}",
             f"{row['refusals']:,}",
             f"{row['failures']:,}",
-            f"{row['recent'] / max(seconds, 0.001):,.1f}",
         )
     return table
 
 
-def proof(exclusivity: Exclusivity) -> Text:
-    """The sentence about whether one consumer at a time fetched from each host; in red if not."""
-    facts = exclusivity
-    sentence = (
-        f"hosts fetched by two consumers at once: {facts.hosts:,} "
-        f"(of {facts.fetches:,} fetches by {facts.consumers:,} consumers)"
+def proof_text(proof: Proof) -> Text:
+    """The sentences on what the page table proves; in red if it disproves one."""
+    sentences = (
+        f"pages fetched twice: {proof.twice:,} (of {proof.urls:,})\n"
+        f"hosts fetched by two consumers at once: {proof.shared:,} "
+        f"(of {proof.fetches:,} fetches by {proof.consumers:,} consumers)"
     )
-    if facts.hosts:
-        wrong = f"WRONG: {sentence}, {facts.overlaps:,} fetches began during another consumer's"
-        return Text(wrong, style="bold red")
-    return Text(sentence)
+    return Text(sentences) if proof.holds else Text(f"WRONG: {sentences}", style="bold red")
 
 
 def task_table(statistics: Mapping[str, Mapping[str, int]]) -> Table:
@@ -117,13 +109,6 @@ def task_table(statistics: Mapping[str, Mapping[str, int]]) -> Table:
         table.add_column(name, justify="right" if not name else "left")
     tasks = list(statistics["tasks"].items())
     calls = [(name, count) for name, count in statistics["calls"].items() if count]
-    for number in range(max(len(tasks), len(calls))):
-        cells = [pairs[number] if number < len(pairs) else ("", None) for pairs in (tasks, calls)]
-        table.add_row(
-            *[
-                f"{cell:,}" if isinstance(cell, int) else cell or ""
-                for pair in cells
-                for cell in pair
-            ]
-        )
+    for (state, count), (call, made) in zip_longest(tasks, calls, fillvalue=("", 0)):
+        table.add_row(state, f"{count:,}" if state else "", call, f"{made:,}" if call else "")
     return table
