@@ -75,6 +75,6 @@ def test_verb_when_its_tube_got_a_feature_that_the_library_lacks_names_it(
         switch_on(log, writers, readers, properties)
         before = versions(log)
         for verb in (lambda: tube.take(timeout=0), lambda: tube.ack(task.task_id)):
-            with pytest.raises(StoreError, match=f"native engine .* tables with .*{named}:"):
+            with pytest.raises(StoreError, match=f"native engine cannot .* this table: .*{named};"):
                 verb()
         assert versions(log) == before
