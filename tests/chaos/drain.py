@@ -51,6 +51,8 @@ def drain(location: str, journal: Journal, gone: float) -> tuple[dict[str, set[i
             after = queue.statistics(tube.name)["tasks"]["total"]
             if after:
                 wrong.append(f"{tube.name}: {after} tasks counted in an empty tube")
+        # The logs have the last commits of the chaos.
+        wrong += [f"by the log: {violation}" for violation in queue.verify().violations]
     return drained, wrong
 
 
