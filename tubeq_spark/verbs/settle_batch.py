@@ -155,9 +155,11 @@ class HeldBatch:
             is_first = next(attempts) == 0 and not scattered and not at_the_end
             if not is_first:
                 self._find()
+            # The moment of the decision is that for which the leases last.
+            now_us = self._ctx.queue.now_us()
             if not at_the_end:
-                self._require_lease()
-            return self._plan(verb, named, is_first=is_first)
+                self._require_lease(now_us)
+            return self._plan(verb, named, now_us, is_first=is_first)
 
         return self._ctx.queue.loop.run(verb.name, self._ctx.table_lock, attempt)
 
@@ -170,7 +172,7 @@ class HeldBatch:
             raise NotTakenError(msg)
 
     def _plan(
-        self, verb: Verb, named: set[int] | None, *, is_first: bool = False
+        self, verb: Verb, named: set[int] | None, now_us: int, *, is_first: bool = False
     ) -> Plan[tuple[int, Change | None]]:
         """Plan one commit: the number of settled tasks, and their change."""
         if named is not None and not named:
@@ -179,7 +181,6 @@ class HeldBatch:
         rows, rest = whole_segments(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
-        now_us = ctx.queue.now_us()
         change = verb.change(Decision(ctx, now_us, self.owner))
         # Only a release leaves it to the attempts whether a task is buried.
         worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
@@ -221,8 +222,7 @@ class HeldBatch:
         worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn)
         return len(worn if named is None else named.intersection(worn))
 
-    def _require_lease(self) -> None:
-        now_us = self._ctx.queue.now_us()
+    def _require_lease(self, now_us: int) -> None:
         if not due(self.until, now_us) or self._were_extended(now_us):
             return
         self._forget()
