@@ -72,9 +72,13 @@ def findings(history: History, drained: dict[str, set[int]]) -> list[str]:
             for utube, some in history.by_utube(items).items():
                 takes = [taken for item in some for taken in item.takes]
                 found += _of_utube(tube, f"utube {utube}", takes)
-                found += [f"out of order: {text}" for _, text in _skipped(some)]
+                if tube.parallel == 1:
+                    found += [f"out of order: {text}" for _, text in _skipped(some)]
+            if tube.parallel > 1:
+                # Beside a task that a take has of which nobody knows, the next ones of its sub-queue are handed out.
+                found += _in_order(history, tube, history.by_utube(items).values())
         if tube.single:
-            found += _of_single(history, tube, items)
+            found += _in_order(history, tube, [items])
     return found
 
 
@@ -253,8 +257,9 @@ def _skipped(items: Sequence[Item]) -> Iterator[tuple[Item, str]]:
                     yield other, f"{item.label} before {other.label}: {taken.op}"
 
 
-def _of_single(history: History, tube: TubePlan, items: Sequence[Item]) -> Iterator[str]:
-    skipped = {item.label: text for item, text in _skipped(items)}
+def _in_order(history: History, tube: TubePlan, queues: Iterable[Sequence[Item]]) -> Iterator[str]:
+    """More tasks that were left than takes may have taken of which nobody knows."""
+    skipped = {item.label: text for items in queues for item, text in _skipped(items)}
     takes = [op for op in history.ops if op.tube == tube.name and op.verb in ("take", "exchange")]
     excused = sum(op.arguments.get("count", 0) if op.is_unknown else op.unseen for op in takes)
     if len(skipped) > excused:
