@@ -327,9 +327,8 @@ class Take:
             if self._as_batches:
                 held = self._batches(tasks.append_column("claim", claim), lease)
             else:
-                held = self._with_rows(
-                    rows_after(statement.changes, self._rows, statement.named), lease
-                )
+                after = rows_after(statement.changes, self._rows, statement.named)
+                held = self._with_rows(after, lease)
             return [held.get(take_ids.get(call, 0)) for call in calls]
 
         return Plan(statement, finish, limits.now_us, asked_by(self._requests))
@@ -353,10 +352,7 @@ class Take:
         delayed = [task for task in self._rows if task.state is TaskState.DELAYED]
         if delayed:
             ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
-        return {
-            take_id: Taken.of_rows(some, lease, sizes[some[0].segment])
-            for take_id, some in held.items()
-        }
+        return {of: Taken.of_rows(some, lease, sizes[some[0].segment]) for of, some in held.items()}
 
     def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
         """As `_with_rows`, for batches, by the column `claim`: each has a lease segment of its own."""
