@@ -8,33 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.storage.tables.schema import TUBE_TYPES
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_KINDS = {
-    "segment": pa.int64(),
-    "tube": pa.int64(),
-    "task_id": pa.int64(),
-    "state": pa.string(),
-    "pri": pa.int64(),
-    "rank": pa.int64(),
-    "utube": pa.string(),
-    "created": pa.int64(),
-    "ttl": pa.int64(),
-    "ttr": pa.int64(),
-    "next_event": pa.int64(),
-    "expires_at": pa.int64(),
-    "owner": pa.string(),
-    "attempts": pa.int64(),
-    "taken_at": pa.int64(),
-    "unique": pa.string(),
-}
-#: The columns of a tube that the rules read; moments are microseconds.
-SCHEMA = pa.schema(_KINDS)
-_STATES = array(["r", "t", "!", "~"], pa.string())
-#: The segment of the tombstone of a dropped tube.
-_TOMBSTONE = 0
+#: The states of tasks that have not ended.
+_STATES = array([state.value for state in TaskState if state is not TaskState.DONE], pa.string())
 
 
 class Row(NamedTuple):
@@ -75,6 +57,12 @@ class Row(NamedTuple):
         return self.state == "t" and not self.is_due(at_us)
 
 
+#: The columns of a tube that the rules read; moments are microseconds.
+SCHEMA = pa.schema(
+    [(name, pa.string() if TUBE_TYPES[name] == "STRING" else pa.int64()) for name in Row._fields]
+)
+
+
 def rows_of(table: pa.Table) -> Iterator[Row]:
     """The rows of a table with the columns of `SCHEMA`."""
     return map(Row._make, zip(*(column.to_pylist() for column in table.columns), strict=True))
@@ -83,7 +71,7 @@ def rows_of(table: pa.Table) -> Iterator[Row]:
 def tasks_of(table: pa.Table) -> pa.Table:
     """The rows of tasks: without gates, tombstones, and rows of tasks that have ended."""
     is_task = pc.and_(
-        pc.and_(pc.greater(table["tube"], 0), pc.not_equal(table["segment"], _TOMBSTONE)),
+        pc.and_(pc.greater(table["tube"], 0), pc.not_equal(table["segment"], SEGMENT_0)),
         pc.is_in(table["state"], value_set=_STATES),
     )
     return table.filter(is_task)

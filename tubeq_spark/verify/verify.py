@@ -110,8 +110,9 @@ def _verify_tube(rules: Rules, replay: Replay, since_us: int, until_us: float) -
             for commit in replay.commits(start):
                 if commit.at_us >= until_us:
                     break
-                count += commit.at_us >= since_us
-                judge.judge(commit, is_counted=commit.at_us >= since_us)
+                is_counted = commit.at_us >= since_us
+                count += is_counted
+                judge.judge(commit, is_counted=is_counted)
         except CutError as error:
             cut = error
         unread = [] if cut is None else [f"tube {rules.name}: {cut}"]

@@ -85,6 +85,22 @@ class Contents:
         self.protocol = commit.protocol or self.protocol
 
 
+def contents_in(text: bytes) -> Contents:
+    """The contents of a commit, from the text of its file.
+
+    Raises:
+        DamagedCommitError: The text is incomplete.
+    """
+    found = Contents()
+    actions = actions_in(text)
+    try:
+        found.take(actions)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"cannot be read: {reason_of(error)}"
+        raise DamagedCommitError(msg) from error
+    return found
+
+
 def read_commit(log: LogFiles, version: int) -> Contents:
     """Read a commit.
 
@@ -92,14 +108,7 @@ def read_commit(log: LogFiles, version: int) -> Contents:
         DamagedCommitError: The commit file is incomplete.
         OSError: The commit file cannot be read.
     """
-    found = Contents()
-    actions = actions_in(log.read(commit_name(version)))
-    try:
-        found.take(actions)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"cannot be read: {reason_of(error)}"
-        raise DamagedCommitError(msg) from error
-    return found
+    return contents_in(log.read(commit_name(version)))
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import repeated
-from tubeq_spark.storage.log.commit_text import info_in
-from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
+from tubeq_spark.storage.log.commit_text import DamagedCommitError, info_in
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, contents_in
 from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
 from tubeq_spark.storage.note import Note, note_in, text_with_note
 
@@ -89,7 +89,7 @@ class Replay:
 
     def moment(self, version: int) -> int:
         """When the commit of a version was made, in microseconds."""
-        return self._moment(version, self._text(version))
+        return _moment(version, _info(version, self._text(version)))
 
     def begin(self, start: int) -> tuple[pa.Table, Mapping[str, int]]:
         """The rows of a version, with which `commits` goes on, and the versions of its application ids.
@@ -115,16 +115,17 @@ class Replay:
         last = max(self._facts.versions)
         for version in range(start + 1, last + 1):
             text = self._text(version)
-            contents = self._facts.commit(version)
-            if contents is None:
-                raise CutError(version, f"version {version} {self._facts.faults[version]}")
+            try:
+                contents = contents_in(text)
+            except DamagedCommitError as error:
+                raise CutError(version, f"version {version} {error}") from error
             removed = [unquote(path) for path in contents.removes]
             before = [self._rows.pop(path) for path in removed if path in self._rows]
             after = self._added(version, contents)
-            info = info_in(text)
+            info = _info(version, text)
             yield Replayed(
                 version,
-                self._moment(version, text),
+                _moment(version, info),
                 info.get("readVersion"),
                 note_in(text_with_note(info)),
                 str(info.get("operation", "")),
@@ -132,20 +133,12 @@ class Replay:
                 after,
                 _totals(contents),
             )
-            del self._facts.commits[version]
 
     def _text(self, version: int) -> bytes:
         try:
             return self._facts.log.read(commit_name(version))
         except FileNotFoundError as error:
             raise CutError(version, f"version {version} is gone") from error
-
-    @staticmethod
-    def _moment(version: int, text: bytes) -> int:
-        try:
-            return int(info_in(text)["timestamp"]) * _US_PER_MS
-        except (ValueError, KeyError) as error:
-            raise CutError(version, f"version {version} has no time") from error
 
     def _added(self, version: int, contents: Contents) -> pa.Table:
         """The rows of the files that a commit or a checkpoint adds."""
@@ -172,6 +165,22 @@ class Replay:
             for wanted in self._schema
         ]
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _info(version: int, text: bytes) -> Mapping[str, Any]:
+    """The `commitInfo` of a commit."""
+    try:
+        return info_in(text)
+    except ValueError as error:
+        raise CutError(version, f"version {version} cannot be read") from error
+
+
+def _moment(version: int, info: Mapping[str, Any]) -> int:
+    """When the commit with this `commitInfo` was made, in microseconds."""
+    try:
+        return int(info["timestamp"]) * _US_PER_MS
+    except (ValueError, KeyError) as error:
+        raise CutError(version, f"version {version} has no time") from error
 
 
 def _totals(contents: Contents) -> dict[str, int]:
