@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark.queue import Queue
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
 #: The name of the program, which begins its messages.
@@ -61,6 +62,13 @@ class Call:
     settings: Defaults
     json: bool
     verbose: bool
+
+    def on_local_files(self) -> OpenedLocation | None:
+        """The location, without opening the queue; `None` if it is not on local files of this host."""
+        from tubeq_spark.storage.check import on_local_files  # noqa: PLC0415  few calls need it
+
+        opened = on_local_files(self.settings.queue_location())
+        return None if self.settings.remote is not None else opened
 
     @contextmanager
     def queue(

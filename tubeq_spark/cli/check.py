@@ -57,8 +57,8 @@ def _report(call: Call, *, repair: bool, accept_loss: bool) -> CheckReport:
     with call.answering():
         from tubeq_spark.storage import check as storage  # noqa: PLC0415  calls that check nothing are quick
 
-        opened = storage.on_local_files(call.settings.queue_location())
-        if opened is not None and call.settings.remote is None:
+        opened = call.on_local_files()
+        if opened is not None:
             return storage.check(opened, repair=repair, accept_loss=accept_loss)
     with call.queue() as queue:
         return queue.check(repair=repair, accept_loss=accept_loss)

@@ -47,12 +47,11 @@ def _utc(moment: dt.datetime | None) -> dt.datetime | None:
 def _report(
     call: Call, tube: str | None, since: dt.datetime | None, until: dt.datetime | None
 ) -> VerifyReport:
-    from tubeq_spark.storage.check import on_local_files  # noqa: PLC0415  other calls are quick
-    from tubeq_spark.verify.verify import verify as judge  # noqa: PLC0415
+    from tubeq_spark.verify.verify import verify as judge  # noqa: PLC0415  other calls are quick
 
     # The queue need not open, and no session is made.
-    opened = on_local_files(call.settings.queue_location())
-    if opened is not None and call.settings.remote is None:
+    opened = call.on_local_files()
+    if opened is not None:
         return judge(opened, tube, since, until)
     with call.queue() as queue:
         return queue.verify(tube, since=since, until=until)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,19 +71,36 @@ def check(
     """
     if accept_loss and not repair:
         raise loss_without_repair()
-    if local_directory(opened.uri) is None:
-        text = opened.location.text
-        if repair:
-            msg = f"only tables on local files are repaired, and {text} is not there"
-            raise StoreError(msg)
-        if engine is None:
-            msg = f"only an engine that reaches the object store of {text} checks its tables"
-            raise StoreError(msg)
-        with engine.reading():
-            return _check(text.rstrip("/"), engine.tables.store_of)
+    if repair and local_directory(opened.uri) is None:
+        msg = f"only tables on local files are repaired, and {opened.location.text} is not there"
+        raise StoreError(msg)
     # The lock must not repair the table first: the check itself examines the state after a power cut.
     lock_of = opened.lock_as_it_is if repair else None
-    return _check(opened.uri, local_store, lock_of, accept_loss=accept_loss)
+    with reading_files(opened, engine) as store_of:
+        return _check(opened.uri.rstrip("/"), store_of, lock_of, accept_loss=accept_loss)
+
+
+@contextmanager
+def reading_files(
+    opened: OpenedLocation, engine: Engine | None
+) -> Iterator[Callable[[str], Store]]:
+    """Run a block that reads files of a location, by a function for the files below a path or URI.
+
+    Args:
+        opened: The location.
+        engine: Reads what is not on local files.
+
+    Raises:
+        StoreError: The engine cannot read the files there, or the storage fails.
+    """
+    if local_directory(opened.uri) is not None:
+        yield local_store
+        return
+    if engine is None:
+        msg = f"only an engine that reaches the object store of {opened.location.text} reads its tables"
+        raise StoreError(msg)
+    with engine.reading():
+        yield engine.tables.store_of
 
 
 def _check(

@@ -15,7 +15,7 @@ from tubeq_spark.model.reports import VerifyReport
 from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import BUILT_IN, order_of
 from tubeq_spark.model.validation import moment
-from tubeq_spark.storage.check import local_store
+from tubeq_spark.storage.check import reading_files
 from tubeq_spark.storage.location import TUBES, local_directory
 from tubeq_spark.storage.log.replay import CutError, Replay
 from tubeq_spark.storage.tables.schema import PARTITION
@@ -62,13 +62,8 @@ def verify(
     """
     since_us = 0 if since is None else to_us(moment("since", since))
     until_us = math.inf if until is None else to_us(moment("until", until))
-    if local_directory(opened.uri) is not None:
-        return verify_tubes(local_store, opened.uri, drivers, tube, since_us, until_us)
-    if engine is None:
-        msg = f"only an engine that reaches the object store of {opened.location.text} verifies it"
-        raise StoreError(msg)
-    with engine.reading():
-        return verify_tubes(engine.tables.store_of, opened.uri, drivers, tube, since_us, until_us)
+    with reading_files(opened, engine) as store_of:
+        return verify_tubes(store_of, opened.uri, drivers, tube, since_us, until_us)
 
 
 def verify_tubes(
