@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--location", required=True, metavar="FOLDER", help="of the queue and the pages")
     count: dict[str, Any] = {"type": _count, "metavar": "N"}
     seconds: dict[str, Any] = {"type": _seconds, "metavar": "S"}
-    add("--max-pages", **count, help="stop at so many pages (no limit)")
+    add("--max-pages", **count, help="stop when so many pages are stored (no limit)")
     add("--max-depth", **count, help="most links from the seeds to a page (no limit)")
     add("--consumers", default=1, **count, help="hosts at a time (%(default)s)")
     add("--batch-size", default=400, **count, help="URLs of a batch, of one host (%(default)s)")
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the crawler as a program.
 
     Args:
-        argv: Its arguments; those of the process if not given.
+        argv: The arguments; by default those of the process.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""A consumer of a crawl, and what the consumers share. Its steps are those of the package's docstring."""
+"""A consumer of a crawl, which repeats the steps in the package's docstring, and what all consumers share."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Budget:
             return most
 
     def settle(self, reserved: int, fetched: int = 0) -> None:
-        """Give a reservation back, after so many pages were stored of it."""
+        """End a reservation, of which `fetched` pages were stored."""
         with self._lock:
             self._reserved -= reserved
             self.stored += fetched
@@ -92,7 +92,7 @@ class Consumer:
     """One consumer of the tube, with a session of its own; used by one thread."""
 
     def __init__(self, number: int, queue: Queue, shared: Shared) -> None:
-        """Make a consumer; `number` is that of its place on the screen."""
+        """Make a consumer with the queue; the screen shows it at the place `number`."""
         self._number, self._shared, self._job = number, shared, shared.job
         self._tube, self._name = tube_of(queue), str(queue.session_uuid)
         self._last_host = ""
@@ -114,7 +114,7 @@ class Consumer:
         return Ending.STOPPED
 
     def _turn(self) -> Ending | None:
-        """Crawl a batch, or wait for one; returns the reason if there is nothing more to do."""
+        """Crawl one batch, or wait for one. Return why the crawl ends, or `None` if it goes on."""
         self._step("taking")
         budget = self._shared.budget
         hosts = self._tube.utubes()

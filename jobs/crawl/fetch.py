@@ -136,8 +136,8 @@ class Fetcher:
         """Read a body, at most `BODY_BYTES`.
 
         Raises:
-            httpx.ReadTimeout: It took longer than it may. The client's own timeout would not end a body of which a
-                server sends one byte a second.
+            httpx.ReadTimeout: The page took longer than `job.timeout`. The client's own timeout never ends a page
+                whose server sends one byte a second.
         """
         deadline = time.monotonic() + self._job.timeout
         body = bytearray()

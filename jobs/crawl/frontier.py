@@ -1,4 +1,4 @@
-"""The URLs of a crawl: those that are queued, and those that were ever seen."""
+"""The URLs that a crawl has ever seen, and the tube in which the unseen ones are queued."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def tube_of(queue: Queue) -> Tube:
 class Frontier:
     """The URLs that were ever seen, shared by the consumers of a crawl. Thread-safe.
 
-    Only this process adds URLs, so it reads them once: those of the tube, and those of the page table. A page is
-    stored before its task is acked, so each URL is in one of them. They need memory: this is for some millions.
+    Only this process adds URLs, so it reads the tube and the page table once. A page is stored before its task is
+    acked, so each URL is in one of the two. All URLs are in memory, so a crawl has at most some millions.
     """
 
     def __init__(self, tube: Tube, stored: Iterable[str]) -> None:
