@@ -22,7 +22,6 @@ from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.expression import row as columns
-from tubeq_spark.storage.gate import Gate
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
@@ -190,21 +189,20 @@ def test_taken_tasks_are_counted_by_subqueue(place: Place) -> None:
 
 
 def test_gates_are_read_as_they_were_written(place: Place) -> None:
-    place.run(place.gates.begin(NOW, several=True, apart=False))
-    gates = [Gate(GATES[0], str(n) if n else None) for n in range(256)]
+    place.run(place.gates.begin(NOW, several=True))
     seen = place.gates.read(with_rows=True)
-    assert seen.numbers == dict.fromkeys(gates, 0)
+    assert seen.numbers == dict.fromkeys(GATES, 0)
     assert not seen.moments()
-    for how in ({"several": True, "apart": True}, {"several": False, "apart": False}):
+    for several in (True, False):
         with pytest.raises(RefusedError):
-            place.run(place.gates.begin(NOW, **how))
+            place.run(place.gates.begin(NOW, several=several))
     texts: dict[str | None, str | None] = {"a": "1 5", None: "2 5 6"}
 
     place.run(place.takes.tidy(seen.raised(texts, texts, all_takes=False), NOW))
 
-    raised = {seen.gate_of("a"), seen.gate_of(None)}
+    raised = {*seen.gates_of(["a", None])}
     after = place.gates.read(with_rows=True)
-    assert after.numbers == {gate: int(gate in raised) for gate in gates}
+    assert after.numbers == {gate: int(gate in raised) for gate in GATES}
     assert after.moments() == {"a": UtubeMoments((5,), 1), None: UtubeMoments((5, 6), 2)}
     assert after.moments(["a", "b"]) == {"a": UtubeMoments((5,), 1), "b": UtubeMoments()}
     turns, leases = (
