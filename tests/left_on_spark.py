@@ -32,11 +32,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_take_arrow_gives_the_next_tasks_as_a_table",
         }
     ),
-    "test_capacity": frozenset(
-        {
-            "test_put_when_a_rival_fills_the_tube_first_finds_it_full",
-        }
-    ),
     "test_case_020_fifottl": frozenset(
         {
             "test_priority_counts_before_the_order_of_puts",
@@ -143,10 +138,8 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_rivals": frozenset(
         {
-            "test_ack_of_all_when_a_rival_takes_one_out_of_the_lease_segment_acks_none",
-            "test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_acks_the_rest",
             "test_create_tube_when_a_rival_creates_it_first_says_that_it_exists",
-            "test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing",
+            "test_verb_when_a_rival_commits_first_is_decided_anew[spark-ack, end of the lease]",
         }
     ),
     "test_stops": frozenset(
@@ -169,6 +162,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_unique": frozenset(
         {
             "test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order",
+            "test_put_when_a_rival_fills_the_tube_first_finds_it_full",
         }
     ),
 }
@@ -184,11 +178,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
         {
             "test_close_when_one_statement_does_not_get_through_asks_again",
             "test_close_when_spark_stays_out_of_reach_tells_what_is_left",
-        }
-    ),
-    "test_capacity": frozenset(
-        {
-            "test_four_producers_at_once_fill_the_tube_and_never_exceed_it",
         }
     ),
     "test_case_020_fifottl": frozenset(
@@ -306,26 +295,12 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     ),
     "test_rivals": frozenset(
         {
-            "test_batch_when_it_is_split_by_frames_of_its_own_settles_each_as_told",
-            "test_put_when_a_rival_truncates_meanwhile_is_there",
-            "test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot",
-            "test_take_when_a_rival_takes_all_candidates_looks_at_the_next",
-        }
-    ),
-    "test_shared_lease_segments": frozenset(
-        {
-            "test_acks_of_one_commit_when_they_name_all_of_a_segment_remove_its_partition",
-            "test_exchange_of_one_call_acks_it_and_takes_in_one_commit",
-            "test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back",
-            "test_undo_of_one_call_when_others_share_its_segment_leaves_theirs",
-            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-exchange]",
-            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-release]",
-            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-undo]",
+            "test_verb_when_a_rival_commits_first_is_decided_anew[spark-truncate, put and take]",
         }
     ),
     "test_slow_takes": frozenset(
         {
-            "test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last[spark-fifottl-df]",
+            "test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last[spark-False-batch]",
         }
     ),
     "test_stale_snapshots": frozenset(
@@ -349,15 +324,14 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_subqueues": frozenset(
         {
             "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
-            "test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks_nobody",
             "test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order",
-            "test_take_of_named_subqueues_takes_these_only_by_one_commit",
-            "test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next",
-            "test_take_when_a_rival_came_first_while_it_paused_takes_nothing",
+            "test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue[spark-exchange]",
+            "test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue[spark-take]",
         }
     ),
     "test_unique": frozenset(
         {
+            "test_four_producers_at_once_fill_the_tube_and_never_exceed_it",
             "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
         }
     ),
