@@ -1,25 +1,18 @@
-"""Verbs on an S3 that loses the answer to each of their commits, and what they must do all the same.
-
-A program, too: `python -m tests.concurrency.lost_answers 200` does each verb so often, and counts what is
-doubled, leaked, answered wrongly or unknown. It fails if there is any.
-"""
+"""Verbs on an S3, one for each kind of commit, and what they must do although it loses the answer to each of them."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tests.concurrency.s3_store import served
 from tests.queries import select
 from tubeq_spark import CommitUnknownError, PutItem, Rate, TubeqError
 from tubeq_spark.storage.expression import row
-from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,25 +20,17 @@ if TYPE_CHECKING:
     from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue, Task, Tube
 
-__all__ = ["CASES", "OPTIONS", "Bench", "Case", "main", "tried"]
+__all__ = ["CASES", "OPTIONS", "Bench", "Case", "tried"]
 
 #: No test waits for long.
 OPTIONS = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "3"}
-#: A machine that others use, too, may be slow to answer; only a lost answer ends a request here.
-PATIENT = OPTIONS | {"timeout": "20s"}
 _numbers = itertools.count()
-#: Tubes with options: their types, and these.
+#: Tubes with options: their types, and these. Of each two tasks of a sub-queue may begin.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "limfifottl": ("limfifottl", {"capacity": 100}),
     "parallel": ("utubettl", {"parallel": 2}),
-    "most_taken": ("fifottl", {"most_taken": 2}),
-    "fair": ("utubettl", {"order": "fair"}),
     "rate": ("utubettl", {"parallel": 9, "rate": Rate(2, 10_000)}),
 }
-
-
-#: Those of which two tasks of a sub-queue may begin.
-LIMITED = ("parallel", "rate")
 
 
 @dataclass
@@ -148,19 +133,6 @@ def take_of_subqueues(bench: Bench, _: object) -> str:
     return letters(bench.tube.take(0) for _ in range(3))
 
 
-def ack_and_next(bench: Bench, ids: list[int]) -> str:
-    """Ack the first of a sub-queue, and take the second."""
-    acked, then = bench.tube.ack(ids[0]), bench.tube.take(0)
-    return letters([acked, then])
-
-
-def created(bench: Bench, _: object) -> str:
-    """Create a tube, and use it."""
-    tube = bench.queue.create_tube(f"new_{next(_numbers)}")
-    tube.put("a")
-    return letters([tube.take(0), tube.take(0)])
-
-
 def created_anew(bench: Bench, _: object) -> str:
     """Create a tube, drop it and create it again."""
     name = f"anew_{next(_numbers)}"
@@ -204,10 +176,6 @@ def opened(bench: Bench, _: object) -> tuple[str, int]:
 
 CASES = (
     Case("put", lambda _: None, lambda b, _: letters([b.tube.put("a")]), "a", "ar"),
-    Case(
-        "put_many", lambda _: None, lambda b, _: letters(b.tube.put_many(list("ab"))), "ab", "ar br"
-    ),
-    Case("put_arrow", lambda _: None, lambda b, _: b.tube.put_arrow(table("ab")).count, 2, "ar br"),
     Case("put_arrow_with_a_key", lambda _: None, twice_with_a_key, (2, 0), "ar br"),
     Case("put_with_keys", lambda _: None, twice_with_keys, "ab1", "ar br cr"),
     Case(
@@ -219,13 +187,6 @@ CASES = (
         "limfifottl",
     ),
     Case("take", lambda b: b.put("ab"), lambda b, _: letters([b.tube.take(0)]), "a", "at br"),
-    Case(
-        "take_many",
-        lambda b: b.put("abc"),
-        lambda b, _: letters(b.tube.take_many(2)),
-        "ab",
-        "at bt cr",
-    ),
     Case(
         "take_arrow",
         lambda b: b.put("abc"),
@@ -241,88 +202,12 @@ CASES = (
         "a",
         "bt",
     ),
-    Case("ack_many", lambda b: b.taken("ab"), lambda b, i: letters(b.tube.ack_many(i)), "ab", ""),
-    Case(
-        "ack_of_a_batch",
-        lambda b: (b.put("ab"), b.tube.take_arrow(2))[1],
-        lambda _, batch: batch.ack(),
-        2,
-        "",
-    ),
-    Case(
-        "release",
-        lambda b: b.taken("ab"),
-        lambda b, ids: letters([b.tube.release(ids[0])]),
-        "a",
-        "ar bt",
-    ),
-    Case(
-        "release_of_a_batch",
-        lambda b: (b.put("ab"), b.tube.take_arrow(2))[1],
-        lambda _, batch: batch.release(),
-        2,
-        "ar br",
-    ),
     Case(
         "release_with_an_error",
         lambda b: b.taken("ab"),
         lambda b, ids: [b.tube.release(ids[0], error="why").error, b.tube.peek(ids[0]).error],
         ["why", "why"],
         "ar bt",
-    ),
-    Case(
-        "bury_with_an_error_for_each",
-        lambda b: b.taken("ab"),
-        lambda b, ids: (
-            [t.error for t in b.tube.bury_many(ids, error={i: f"{i}" for i in ids})]
-            == [b.tube.peek(i).error for i in ids]
-            == [f"{i}" for i in ids]
-        ),
-        True,
-        "a! b!",
-    ),
-    Case("bury", lambda b: b.taken("a"), lambda b, ids: letters([b.tube.bury(ids[0])]), "a", "a!"),
-    Case(
-        "touch",
-        lambda b: b.taken("a"),
-        lambda b, ids: letters([b.tube.touch(ids[0], 9.0)]),
-        "a",
-        "at",
-    ),
-    Case(
-        "renew",
-        lambda b: b.taken("ab"),
-        lambda b, ids: letters(b.tube._settle(settle.RENEW, ids[:1])),
-        "a",
-        "at bt",
-    ),
-    Case(
-        "give_back",
-        lambda b: b.taken("ab"),
-        lambda b, ids: letters(b.tube._settle(settle.GIVE_BACK, ids[1:])),
-        "b",
-        "at br",
-    ),
-    Case(
-        "kick_many",
-        lambda b: [b.tube.bury(task_id).task_id for task_id in b.taken("ab")],
-        lambda b, ids: letters(b.tube.kick_many(ids[1:])),
-        "b",
-        "a! br",
-    ),
-    Case(
-        "kick",
-        lambda b: [b.tube.bury(task_id) for task_id in b.taken("a")],
-        lambda b, _: b.tube.kick(1),
-        1,
-        "ar",
-    ),
-    Case(
-        "kick_by_a_condition",
-        lambda b: [b.tube.bury(task_id) for task_id in b.taken("ab")],
-        lambda b, _: b.tube.kick(None, where="data = '\"b\"'"),
-        1,
-        "a! br",
     ),
     Case(
         "delete",
@@ -348,22 +233,6 @@ CASES = (
         "utubettl",
     ),
     Case(
-        "take_of_named_subqueues",
-        lambda b: b.put("abcd", "uuvw"),
-        lambda b, _: letters(b.tube.take_many(9, utube=["w", "u"])),
-        "ad",
-        "at br cr dt",
-        "utubettl",
-    ),
-    Case(
-        "ack_of_subqueues",
-        lambda b: (b.put("ab", "uu"), [t.task_id for t in b.tube.take_many(1)])[1],
-        ack_and_next,
-        "ab",
-        "bt",
-        "utubettl",
-    ),
-    Case(
         "exchange_of_subqueues",
         lambda b: (b.put("ab", "uu"), [t.task_id for t in b.tube.take_many(1)])[1],
         lambda b, ids: letters(b.tube.exchange(ack=ids, take=1)),
@@ -380,71 +249,13 @@ CASES = (
             "at bt cr dt",
             kind,
         )
-        for kind in LIMITED
+        for kind in ("parallel", "rate")
     ),
-    *(
-        Case(
-            f"exchange_with_{kind}",
-            lambda b: (b.put("abcd", "uuuu"), [t.task_id for t in b.tube.take_many(1)])[1],
-            lambda b, ids: letters(b.tube.exchange(ack=ids, take=1)),
-            "b",
-            "bt cr dr",
-            kind,
-        )
-        for kind in LIMITED
-    ),
-    Case(
-        "take_in_a_fair_tube",
-        lambda b: b.put("abcd", "uuuv"),
-        lambda b, _: letters(b.tube.take(0) for _ in range(3)),
-        "ad.",
-        "at br cr dt",
-        "fair",
-    ),
-    Case(
-        "take_with_most_taken",
-        lambda b: b.put("abc"),
-        lambda b, _: letters(b.tube.take(0) for _ in range(3)),
-        "ab.",
-        "at bt cr",
-        "most_taken",
-    ),
-    Case(
-        "exchange_with_most_taken",
-        lambda b: (b.taken("a"), b.put("bcd"))[0],
-        lambda b, ids: letters(b.tube.exchange(ack=ids, take=3)),
-        "bc",
-        "bt ct dr",
-        "most_taken",
-    ),
-    Case("create_tube", lambda _: None, created, "a.", ""),
     Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),
     Case("drop", lambda _: None, dropped, False, ""),
     Case("alter", lambda _: None, altered, (True, ".", 5, "a"), ""),
     Case("open", lambda _: None, opened, ("a.", 1), ""),
 )
-
-
-def main(times: int) -> Counter[str]:
-    """Do all verbs so often, and print after each round what went wrong so far."""
-    found: Counter[str] = Counter()
-    with (
-        served() as store,
-        store.open("s3://bucket/hasty", options=OPTIONS) as hasty,
-        store.open("s3://bucket/patient", options=PATIENT) as patient,
-    ):
-        benches = {True: Bench(store, hasty), False: Bench(store, patient)}
-        for number in range(times):
-            # A time-out takes its time: one in twenty.
-            kind = "hang" if number % 20 == 10 else ("reset", "500")[number % 2]
-            bench = benches[kind == "hang"]
-            for case in CASES:
-                counted = Counter(tried(bench, case, kind))
-                lost = counted.pop("lost answers", 0)
-                found += Counter({"verbs": 1, "lost answers": lost})
-                found += Counter({f"{case.name}: {what}": n for what, n in counted.items()})
-            print(number + 1, dict(found), flush=True)
-    return found
 
 
 def tried(bench: Bench, case: Case, kind: str, times: int | None = None) -> list[str]:
@@ -475,7 +286,3 @@ def tried(bench: Bench, case: Case, kind: str, times: int | None = None) -> list
         wrong.append("doubled")
     leaked = {task for task in stored if task.endswith("t")} - set(wanted)
     return wrong + ["leaked"] * bool(leaked) + ["stored wrongly"] * (stored != wanted)
-
-
-if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1])).keys() - {"verbs", "lost answers"} else 0)

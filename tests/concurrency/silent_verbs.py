@@ -1,9 +1,8 @@
 """Each verb on an S3 that is silent or busy: how long it takes at most, and what becomes of its tasks.
 
-A program, too: `python -m tests.concurrency.silent_verbs 3` does each case three times in each way, and prints a
-table of the longest verb of each. It fails if one takes longer than its limit, or if a task is lost or doubled.
-`… silent_verbs 1 5 30 "503 for half"` does it in one way, with so many seconds for a request and for all that failed
-and was repeated: these are the limits by default.
+A program, too: `python -m tests.concurrency.silent_verbs 3` does each case three times in each way, and prints how long
+it took. It fails if a verb takes longer than its limit, or if a task is lost or doubled. `... silent_verbs 1 5 30` does it
+with so many seconds for a request and for all that failed and was repeated: these are the limits by default.
 """
 
 from __future__ import annotations
@@ -12,25 +11,29 @@ import contextlib
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from tests.concurrency.lost_answers import CASES, Bench, Case
 from tests.concurrency.s3_store import served
-from tests.concurrency.silence import WAYS
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tubeq_spark import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-__all__ = ["SILENT", "Tried", "came_to", "limit", "main", "timed_verbs", "tried", "wrong_of"]
+__all__ = ["WAYS", "Tried", "main", "tried"]
 
-#: The ways that each verb is tried in.
-SILENT = ("every request hangs", "a third of all requests hangs", "503 for half")
+#: What happens to requests, by name.
+WAYS: dict[str, dict[str, Any]] = {
+    "every request hangs": {"kind": "hang", "kept": False},
+    "a third of all requests hangs": {"kind": "hang", "kept": False, "share": 1 / 3},
+    "503 for half": {"kind": "503", "kept": False, "share": 0.5},
+}
 #: Seconds of one request, and of all that failed and was repeated.
 REQUEST, LOST = 1, 3
 #: The longest wait before a request is repeated.
@@ -61,40 +64,36 @@ def tried(bench: Bench, case: Case, way: str, seed: int) -> Tried:
     given = case.given(bench)
     before = bench.stored().split()
     bench.store.requests()
+    outcome, result = "done", None
     with bench.store.losing("", times=None, **WAYS[way], seed=seed), timed_verbs() as took:
-        outcome, result = came_to(case, bench, given)
+        try:
+            result = case.act(bench, given)
+        except CommitUnknownError:
+            outcome = "unknown"
+        except StoreError:
+            outcome = "refused"
+        except TubeqError as error:
+            outcome = type(error).__name__
     failed = sum(status is None or status >= 500 for _, status in bench.store.requests())
     return Tried(outcome, max(took), failed, wrong_of(bench, case, outcome, result, before))
 
 
-def came_to(case: Case, bench: Bench, given: object) -> tuple[str, object]:
-    """Do a verb; what it came to, and its result."""
-    try:
-        return "done", case.act(bench, given)
-    except CommitUnknownError:
-        return "unknown", None
-    except StoreError:
-        return "refused", None
-    except TubeqError as error:
-        return type(error).__name__, None
-
-
 @contextlib.contextmanager
-def timed_verbs(monotonic: Callable[[], float] = time.monotonic) -> Iterator[list[float]]:
+def timed_verbs() -> Iterator[list[float]]:
     """Note how long each verb of a block takes, with those that it calls itself."""
     took, patience, local = list[float](), NativeEngine.patience, threading.local()
 
     @contextlib.contextmanager
     def timed(engine: NativeEngine) -> Iterator[None]:
         is_outer = not getattr(local, "is_within", False)
-        local.is_within, began = True, monotonic()
+        local.is_within, began = True, time.monotonic()
         try:
             with patience(engine):
                 yield
         finally:
             if is_outer:
                 local.is_within = False
-                took.append(monotonic() - began)
+                took.append(time.monotonic() - began)
 
     NativeEngine.patience = timed  # type: ignore[method-assign]
     try:
@@ -130,40 +129,29 @@ def limit(request: float, lost: float) -> float:
     return 2 * (lost + WAIT + request)
 
 
-def main(times: int, request: int = REQUEST, lost: int = LOST, ways: Sequence[str] = SILENT) -> int:
-    """Try all verbs so often in each way, print a table, and return how much was wrong."""
-    found: dict[tuple[str, str], list[Tried]] = defaultdict(list)
+def main(times: int, request: int = REQUEST, lost: int = LOST) -> int:
+    """Try all verbs so often in each way, print what came of each, and return how much was wrong."""
+    tries = list[Tried]()
     names = ("timeout", "connect_timeout", "retry_timeout")
     options = dict(zip(names, (f"{request}s", f"{request}s", f"{lost}s"), strict=True))
-    most = limit(request, lost)
+    # Before its commits, and by them: each with the last request, and the wait before it.
+    most = 2 * (lost + WAIT + request)
     with served() as store, store.open("s3://bucket/verbs", ManualClock(), options) as queue:
         end_heartbeat(queue)
         queue.cfg(ttr=FOR_EVER)
         bench = Bench(store, queue, options=options)
-        for way in ways:
-            for case in CASES:
-                for number in range(1 if way.startswith("every") else times):
-                    found[case.name, way].append(tried(bench, case, way, number))
-                    last = found[case.name, way][-1]
-                    print(way, case.name, last, file=sys.stderr, flush=True)
-    print(f"limit: {most} s\n\n| verb | {' | '.join(ways)} |\n|---{'|---' * len(ways)}|")
-    for case in CASES:
-        print(f"| {case.name} | {' | '.join(_told(found[case.name, way]) for way in ways)} |")
-    wrong = [each for tries in found.values() for each in tries if each.wrong]
-    late = [each for tries in found.values() for each in tries if each.seconds > most]
-    longest = max(each.seconds for tries in found.values() for each in tries)
+        for way, case in product(WAYS, CASES):
+            for number in range(1 if way.startswith("every") else times):
+                tries.append(tried(bench, case, way, number))
+                print(f"{way}, {case.name}: {tries[-1]}", flush=True)
+    wrong = [each for each in tries if each.wrong]
+    late = [each for each in tries if each.seconds > most]
+    longest = max(each.seconds for each in tries)
     print(
-        f"\n{sum(map(len, found.values()))} cases, {len(wrong)} wrong, {len(late)} late, {longest:.1f} s"
+        f"{len(tries)} verbs, {len(wrong)} wrong, {len(late)} longer than {most} s, {longest:.1f} s"
     )
     return len(wrong) + len(late)
 
 
-def _told(tries: list[Tried]) -> str:
-    outcomes = Counter(each.outcome for each in tries)
-    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-    return f"{max(each.seconds for each in tries):.1f} s, {max(each.failed for each in tries)} failed: {said}"
-
-
 if __name__ == "__main__":
-    given = [int(number) for number in sys.argv[1:4]]
-    sys.exit(min(main(*given, ways=sys.argv[4:] or SILENT), 1))
+    sys.exit(min(main(*map(int, sys.argv[1:4])), 1))
