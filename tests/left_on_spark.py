@@ -205,7 +205,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_conflicts": frozenset(
         {
             "test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_number_twice",
-            "test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_written",
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-ack of a part, take of others]",
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-sweep of what is due, take of some of it]",
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-take, ack of another lease segment]",

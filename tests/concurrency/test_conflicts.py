@@ -1,4 +1,4 @@
-"""Commits that really overlap: one statement is held in the middle while another one commits.
+"""What a MERGE of Spark conflicts with: one statement is held in the middle while another one really commits.
 
 The statement reads its snapshot, then its source waits at a gate in a Python function; the winner
 commits; the gate opens. Delta then says whether the two can both stand (its conflict matrix in terms
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.concurrency.support import OpenQueue
     from tubeq_spark.testing import ManualClock
 
 
@@ -154,14 +153,9 @@ def put(world: World, letters: str) -> list[int]:
     return ids_of(world.rival.put_many(list(letters)))
 
 
-def one_taken_by_rival(world: World, letters: str) -> list[int]:
+def taken(world: World, letters: str, count: int, *, by_rival: bool = False) -> list[int]:
     put(world, letters)
-    return ids_of(world.rival.take_many(1))
-
-
-def taken(world: World, letters: str, count: int) -> list[int]:
-    put(world, letters)
-    return ids_of(world.tube.take_many(count))
+    return ids_of((world.rival if by_rival else world.tube).take_many(count))
 
 
 def delayed(world: World, letters: str) -> None:
@@ -195,7 +189,7 @@ MEETINGS = (
     ),
     Meeting(
         "take, ack of another lease segment",
-        lambda w: one_taken_by_rival(w, "ab"),
+        lambda w: taken(w, "ab", 1, by_rival=True),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, ids: w.rival.ack_many(ids),
         0,
@@ -250,10 +244,6 @@ MEETINGS = (
 )
 
 
-def conflicts(world: World) -> int:
-    return world.mine._context.loop.tally.total()
-
-
 def overlapped(
     gate: Gate, table: str, loser: Callable[[], object], winner: Callable[[], object]
 ) -> Any:
@@ -290,7 +280,7 @@ def test_verb_when_another_commits_in_the_middle_of_its_statement(
 ) -> None:
     world = overlap
     given = meeting.setup(world)
-    before, first = conflicts(world), world.version()
+    before, first = world.conflicts(), world.version()
     table = f"delta.`{world.place}/shared`"
 
     result = overlapped(
@@ -301,7 +291,7 @@ def test_verb_when_another_commits_in_the_middle_of_its_statement(
     )
 
     assert result == meeting.result
-    assert conflicts(world) - before == meeting.conflicts
+    assert world.conflicts() - before == meeting.conflicts
     assert sorted(world.stored().split()) == sorted(meeting.after.split())
     if not meeting.conflicts:
         # Both stand, although the one had not seen the other.
@@ -316,7 +306,7 @@ def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
     # As with delta-spark before 4.4, which has such classes, but PySpark does not know of them.
     monkeypatch.setattr(captured, "convert_exception", captured._convert_exception)
     put(overlap, "ab")
-    before = conflicts(overlap)
+    before = overlap.conflicts()
 
     got = overlapped(
         gate,
@@ -326,7 +316,7 @@ def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
     )
 
     assert got == "b"
-    assert conflicts(overlap) - before == 1
+    assert overlap.conflicts() - before == 1
 
 
 @pytest.mark.thorough
@@ -341,30 +331,6 @@ def test_put_when_the_tube_is_dropped_in_the_middle_of_its_statement_is_refused(
         overlapped(gate, f"delta.`{gated.place}/{name}`", lambda: mine.put("a"), rival.drop)
 
     assert stored(gated.rivals.create_tube(name)) == ""
-
-
-@pytest.mark.thorough
-def test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_written(
-    overlap: World, gate: Gate
-) -> None:
-    world = overlap
-    holder = on_another_host(world.open_queue(ttr=10))
-    put(world, "a")
-    task = holder["shared"].take(0)
-    assert task is not None
-    world.clock.advance(11)
-    before = conflicts(world)
-
-    released = overlapped(
-        gate,
-        f"delta.`{world.place}/_tubeq_sessions`",
-        lambda: world.mine.sweep().tubes["shared"].released,
-        lambda: holder["shared"].take(0),
-    )
-
-    assert released == 0
-    assert conflicts(world) == before + 1
-    assert holder["shared"].ack(task.task_id).data == "a"
 
 
 @pytest.mark.thorough
@@ -398,38 +364,3 @@ def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_nu
     assert mine._context.loop.tally.total() == 1
     for queue in (former, mine, rivals):
         end_heartbeat(queue)
-
-
-@pytest.mark.thorough
-def test_puts_and_takes_when_many_run_at_once_never_conflict(
-    overlap: World, open_queue: OpenQueue
-) -> None:
-    """Producers and a consumer on hosts of their own: whoever begins anew lost to another take."""
-    world = overlap
-    producers = [on_another_host(open_queue()) for _ in range(2)]
-    tube = on_another_host(open_queue())["shared"]
-    tubes = [queue["shared"] for queue in producers]
-    wanted = 12
-
-    def produce(into: Any, letters: str) -> None:
-        for letter in letters:
-            into.put_many([letter] * 2)
-
-    def consume() -> str:
-        got = ""
-        while len(got) < wanted:
-            tasks = tube.take_many(3)
-            got += names(tube.ack_many(ids_of(tasks)))
-        return got
-
-    with ThreadPoolExecutor(3) as pool:
-        puts = [pool.submit(produce, *pair) for pair in zip(tubes, ("abc", "def"), strict=True)]
-        consumed = pool.submit(consume)
-        for future in puts:
-            future.result(WAIT)
-        assert sorted(consumed.result(WAIT)) == sorted("abcdef" * 2)
-
-    # At the tube: two leases of number slots may well meet.
-    met = [each._ctx.queue.loop.tally.at(each._ctx.table_lock) for each in (*tubes, tube)]
-    assert met == [0, 0, 0]
-    assert world.stored() == ""
