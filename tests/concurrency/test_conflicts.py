@@ -11,7 +11,6 @@ import os
 import re
 import select
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +29,7 @@ from tests.concurrency.support import (
     on_another_host,
     stored,
 )
-from tests.thorough import with_thorough
+from tests.thorough import thorough
 from tubeq_spark import PutItem, Queue, QueueConfig, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.testing import ManualClock
+
+    Act = Callable[[World, Any], Any]
 
 
 class Gate(Tapped):
@@ -126,29 +127,6 @@ def overlap(gated: World, gate: Gate) -> Iterator[World]:
     gated.rival.truncate()
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """A statement that begins first, and one that commits before it.
-
-    Attributes:
-        name: What meets what.
-        setup: Before both.
-        loser: The verb whose statement waits; what it returns.
-        winner: The verb that commits meanwhile.
-        conflicts: How often the loser must decide anew.
-        after: The tube after both.
-        result: What the loser returned.
-    """
-
-    name: str
-    setup: Callable[[World], Any]
-    loser: Callable[[World, Any], Any]
-    winner: Callable[[World, Any], object]
-    conflicts: int
-    after: str
-    result: object
-
-
 def put(world: World, letters: str) -> list[int]:
     return ids_of(world.rival.put_many(list(letters)))
 
@@ -168,80 +146,58 @@ def in_segments_of_one(world: World, letters: str) -> None:
         world.rival.put(letter)
 
 
-MEETINGS = (
-    Meeting(
-        "take, put",
+#: The statement that waits and the verb that commits meanwhile: what is there before both, the first verb and the second
+#: one, how often the first must decide anew, the tube after both, and what the first returns.
+MEETINGS: dict[str, tuple[Callable[[World], Any], Act, Act, tuple[int, str, object]]] = {
+    "take, put": (
         lambda w: put(w, "ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, _: w.rival.put("c"),
-        0,
-        "at br cr",
-        "a",
+        (0, "at br cr", "a"),
     ),
-    Meeting(
-        "take, take",
+    "take, take": (
         lambda w: put(w, "ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, _: w.rival.take_many(1),
-        1,
-        "at bt",
-        "b",
+        (1, "at bt", "b"),
     ),
-    Meeting(
-        "take, ack of another lease segment",
+    "take, ack of another lease segment": (
         lambda w: taken(w, "ab", 1, by_rival=True),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, ids: w.rival.ack_many(ids),
-        0,
-        "bt",
-        "b",
+        (0, "bt", "b"),
     ),
-    Meeting(
-        "ack of a part, take of others",
+    "ack of a part, take of others": (
         lambda w: taken(w, "abc", 2),
         lambda w, ids: names(w.tube.ack_many(ids[:1])),
         lambda w, _: w.rival.take_many(1),
-        0,
-        "bt ct",
-        "a",
+        (0, "bt ct", "a"),
     ),
-    Meeting(
-        "ack of a part, bury in the same lease segment",
+    "ack of a part, bury in the same lease segment": (
         lambda w: taken(w, "abc", 3),
         lambda w, ids: names(w.tube.ack_many(ids[:1])),
         lambda w, ids: w.rival.bury(ids[1]),
-        1,
-        "b! ct",
-        "a",
+        (1, "b! ct", "a"),
     ),
-    Meeting(
-        "put, take",
+    "put, take": (
         lambda w: put(w, "a"),
         lambda w, _: names(w.tube.put_many(["b"])),
         lambda w, _: w.rival.take_many(1),
-        0,
-        "at br",
-        "b",
+        (0, "at br", "b"),
     ),
-    Meeting(
-        "sweep of what is due, take of some of it",
+    "sweep of what is due, take of some of it": (
         lambda w: delayed(w, "ab"),
         lambda w, _: w.mine.sweep().tubes["shared"].readied,
         lambda w, _: w.rival.take_many(1),
-        1,
-        "at br",
-        1,
+        (1, "at br", 1),
     ),
-    Meeting(
-        "compaction, take of its tasks",
+    "compaction, take of its tasks": (
         lambda w: in_segments_of_one(w, "abcdefg"),
         lambda w, _: w.mine.sweep().tubes["shared"].folded,
         lambda w, _: w.rival.take_many(7),
-        1,
-        "at bt ct dt et ft gt",
-        0,
+        (1, "at bt ct dt et ft gt", 0),
     ),
-)
+}
 
 
 def overlapped(
@@ -259,41 +215,26 @@ def overlapped(
         return future.result(WAIT)
 
 
-#: In `make test` one stands for those that begin anew, and one for those that stand both.
-MORE = {
-    "take, put",
-    "take, ack of another lease segment",
-    "ack of a part, take of others",
-    "sweep of what is due, take of some of it",
-    "compaction, take of its tasks",
-    "ack of a part, bury in the same lease segment",
-}
-
-
 @pytest.mark.parametrize(
     "meeting",
-    with_thorough(MEETINGS, MORE),
-    ids=lambda meeting: meeting.name,
+    # In `make test` one stands for those that begin anew, and one for those that stand both.
+    ["take, take", "put, take", *thorough(*sorted({*MEETINGS} - {"take, take", "put, take"}))],
 )
 def test_verb_when_another_commits_in_the_middle_of_its_statement(
-    overlap: World, gate: Gate, meeting: Meeting
+    overlap: World, gate: Gate, meeting: str
 ) -> None:
     world = overlap
-    given = meeting.setup(world)
+    setup, loser, winner, (conflicts, after, result) = MEETINGS[meeting]
+    given = setup(world)
     before, first = world.conflicts(), world.version()
     table = f"delta.`{world.place}/shared`"
 
-    result = overlapped(
-        gate,
-        table,
-        lambda: meeting.loser(world, given),
-        lambda: meeting.winner(world, given),
-    )
+    found = overlapped(gate, table, lambda: loser(world, given), lambda: winner(world, given))
 
-    assert result == meeting.result
-    assert world.conflicts() - before == meeting.conflicts
-    assert sorted(world.stored().split()) == sorted(meeting.after.split())
-    if not meeting.conflicts:
+    assert found == result
+    assert world.conflicts() - before == conflicts
+    assert sorted(world.stored().split()) == sorted(after.split())
+    if not conflicts:
         # Both stand, although the one had not seen the other.
         last = world.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]
         assert (last["version"], last["readVersion"]) == (first + 2, first)

@@ -7,7 +7,6 @@ on is gone, and the verb must decide anew on what is there. In the simulation ri
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +21,7 @@ from tests.concurrency.support import (
     on_another_host,
     stored,
 )
-from tests.thorough import on_spark, without_spark
+from tests.thorough import thorough, without_spark
 from tubeq_spark import (
     FailedTasks,
     Queue,
@@ -40,178 +39,83 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Tube
 
-    Act = Callable[[World, list[int]], Any]
+
+#: Verbs of this session and their operations, given the ids of all tasks, of which it holds those before `n`.
+VERBS: dict[str, tuple[str, Callable[[World, list[int], int], Any]]] = {
+    "take": ("take", lambda w, _i, _n: w.tube.take_many(2)),
+    "exchange": ("exchange", lambda w, i, _: w.tube.exchange(ack=i[:1], take=1)),
+    "ack": ("ack", lambda w, i, n: w.tube.ack_many(i[:n])),
+    "ack of the last": ("ack", lambda w, i, n: w.tube.ack_many(i[n - 1 : n])),
+    "release": ("release", lambda w, i, n: w.tube.release_many(i[:n])),
+    "renewal": ("renew", lambda w, i, n: w.tube._settle(settle.RENEW, i[:n])),
+    "bury": ("bury", lambda w, i, _: w.tube.bury_many(i[:2])),
+    "kick": ("kick", lambda w, _i, _n: w.tube.kick(None, where="attempts = 0")),
+    "truncate": ("truncate", lambda w, _i, _n: w.tube.truncate()),
+    "put": ("put", lambda w, _i, _n: w.tube.put_many(["e"])),
+    "batch": ("release", lambda w, i, _: processed(w, i[:2])),
+}
+RIVALS: dict[str, Callable[[World, list[int]], object]] = {
+    "take": lambda w, _: w.rival.take_many(1),
+    "sweep": lambda w, _: w.rivals.sweep(),
+    "bury": lambda w, i: w.rival.bury(i[0]),
+    "delete": lambda w, i: w.rival.delete(i[0]),
+    "release": lambda w, _: w.rival.release_all(),
+    "kick": lambda w, i: (w.rival.kick_many(i[:1]), w.rival.take(0), w.rival.bury(i[0])),
+    "put and take": lambda w, _: (w.rival.put("e"), w.rival.take_many(5)),
+    "truncate": lambda w, _: w.rival.truncate(),
+}
+#: The verb, how many of the tasks a, b, c and d it holds, the rival, whether all leases end before that, what the verb
+#: returns or how it is refused, and the tasks then.
+CASES = (
+    ("take", 0, "take", False, "bc", "at bt ct dr"),
+    ("exchange", 2, "take", False, "d", "bt ct dt"),
+    ("ack", 2, "sweep", True, "NotTakenError", "ar br cr dr"),
+    ("ack", 1, "take", True, "NotTakenError", "at br cr dr"),
+    ("ack of the last", 3, "bury", False, "c", "a! bt dr"),
+    ("ack", 3, "delete", False, "NotTakenError", "bt ct dr"),
+    ("release", 2, "release", False, "NotTakenError", "ar br cr dr"),
+    ("renewal", 2, "delete", False, "NotTakenError", "bt cr dr"),
+    ("bury", 0, "delete", False, "TaskNotFoundError", "br cr dr"),
+    ("kick", 0, "kick", False, 2, "a! br cr dr"),
+    ("truncate", 0, "put and take", False, None, "et"),
+    ("put", 1, "truncate", False, "e", "er"),
+    ("batch", 0, "delete", False, (2, 1), "br"),
+)
+#: On Spark, two for each kind of statement.
+ON_SPARK = (CASES[0], CASES[2], CASES[4], CASES[10])
 
 
-@dataclass(frozen=True)
-class Case:
-    """A verb and its rival, at tasks a, b, c and d; this session holds the first of them.
-
-    Attributes:
-        name: What meets what.
-        held: How many it holds.
-        act: The verb, given the ids of all tasks.
-        rival: What the rival does before the first commit of that verb.
-        result: The data of what the verb returns, a number, or the name of its error.
-        after: The tube then.
-    """
-
-    name: str
-    held: int
-    act: Act
-    rival: Act
-    result: object
-    after: str
-
-
-def batch(world: World, handler: Callable[[Any], object]) -> tuple[int, int]:
-    """Process all tasks as a batch; how many it says to be done, and failed."""
-    report = world.tube.take_arrow(9).process(handler)
+def processed(world: World, failed: list[int]) -> tuple[int, int]:
+    """Process all tasks as a batch that fails at some; how many it says to be done, and failed."""
+    report = world.tube.take_arrow(9).process(lambda _: FailedTasks(dict.fromkeys(failed, "bad")))
     return report.done, report.failed
 
 
-def ended(world: World, rival: Callable[[], object]) -> None:
-    world.clock.advance(PAST_TTR)
-    rival()
-
-
-CASES = (
-    Case(
-        "take, take",
-        0,
-        lambda w, _: w.tube.take_many(2),
-        lambda w, _: w.rival.take_many(2),
-        "cd",
-        "at bt ct dt",
-    ),
-    Case(
-        "exchange, exchange",
-        2,
-        lambda w, i: w.tube.exchange(ack=i[:1], take=1),
-        lambda w, _: w.rival.take(0),
-        "d",
-        "bt ct dt",
-    ),
-    Case(
-        "ack, end of the lease",
-        2,
-        lambda w, i: w.tube.ack_many(i[:2]),
-        lambda w, _: ended(w, w.rivals.sweep),
-        "NotTakenError",
-        "ar br cr dr",
-    ),
-    Case(
-        "ack of one, take of an ended lease",
-        2,
-        lambda w, i: w.tube.ack_many(i[:1]),
-        lambda w, _: ended(w, lambda: w.rival.take(0)),
-        "NotTakenError",
-        "at br cr dr",
-    ),
-    Case(
-        "ack of some, bury of another",
-        3,
-        lambda w, i: w.tube.ack_many(i[1:3]),
-        lambda w, i: w.rival.bury(i[0]),
-        "bc",
-        "a! dr",
-    ),
-    Case(
-        "ack of all, delete of one",
-        3,
-        lambda w, i: w.tube.ack_many(i[:3]),
-        lambda w, i: w.rival.delete(i[0]),
-        "NotTakenError",
-        "bt ct dr",
-    ),
-    Case(
-        "release, release of all",
-        2,
-        lambda w, i: w.tube.release_many(i[:2]),
-        lambda w, _: w.rival.release_all(),
-        "NotTakenError",
-        "ar br cr dr",
-    ),
-    Case(
-        "renewal, delete of one",
-        2,
-        lambda w, i: w.tube._settle(settle.RENEW, i[:2]),
-        lambda w, i: w.rival.delete(i[0]),
-        "NotTakenError",
-        "bt cr dr",
-    ),
-    Case(
-        "bury, bury and kick",
-        0,
-        lambda w, i: w.tube.bury_many(i[:2]),
-        lambda w, i: (w.rival.bury(i[0]), w.rival.kick(1)),
-        "ab",
-        "a! b! cr dr",
-    ),
-    Case(
-        "kick by a condition, a take and a bury",
-        0,
-        lambda w, _: w.tube.kick(None, where="attempts = 0"),
-        lambda w, i: (w.rival.kick_many(i[:1]), w.rival.take(0), w.rival.bury_many([i[0], i[3]])),
-        3,
-        "a! br cr dr",
-    ),
-    Case(
-        "truncate, put and take",
-        0,
-        lambda w, _: w.tube.truncate(),
-        lambda w, _: (w.rival.put("e"), w.rival.take_many(5)),
-        None,
-        "et",
-    ),
-    Case(
-        "put, truncate",
-        1,
-        lambda w, _: w.tube.put_many(["e"]),
-        lambda w, _: w.rival.truncate(),
-        "e",
-        "er",
-    ),
-    Case(
-        "batch, delete of a failed task and bury of another",
-        0,
-        lambda w, i: batch(w, lambda _: FailedTasks({i[0]: "bad", i[1]: "bad"})),
-        lambda w, i: (w.rival.delete(i[0]), w.rival.bury(i[3])),
-        (1, 1),
-        "br d!",
-    ),
-)
-#: What is interrupted, where it is not named as the verb.
-OPERATIONS = {"renewal": "renew", "batch": "release"}
-
-
 @pytest.mark.parametrize(
-    "case",
-    on_spark(
-        CASES,
-        {"take, take", "ack, end of the lease"},
-        {"ack of some, bury of another", "truncate, put and take"},
-    ),
-    ids=lambda case: case.name,
+    ("verb", "held", "rival", "is_late", "result", "after"),
+    [*thorough(*ON_SPARK), *without_spark(*(case for case in CASES if case not in ON_SPARK))],
 )
-def test_verb_when_a_rival_commits_first_is_decided_anew(world: World, case: Case) -> None:
+def test_verb_when_a_rival_commits_first_is_decided_anew(
+    world: World, verb: str, held: int, rival: str, is_late: bool, result: object, after: str
+) -> None:
     ids = ids_of(world.rival.put_many(list("abcd")))
-    world.tube.take_many(case.held)
-    if case.name.startswith("kick"):
+    world.tube.take_many(held)
+    if verb == "kick":
         world.rival.bury_many(ids[:3])
-    verb = case.name.replace(",", " ").split()[0]
-    result: Any = None
+    operation, act = VERBS[verb]
 
-    with world.probe.interrupted(
-        "decided", OPERATIONS.get(verb, verb), lambda: case.rival(world, ids)
-    ):
+    def come_first() -> None:
+        world.clock.advance(PAST_TTR if is_late else 0)
+        RIVALS[rival](world, ids)
+
+    with world.probe.interrupted("decided", operation, come_first):
         try:
-            result = case.act(world, ids)
+            found = act(world, ids, held)
         except TubeqError as error:
-            result = type(error).__name__
+            found = type(error).__name__
 
-    assert (names(result) if isinstance(result, list) else result) == case.result
-    assert world.stored() == case.after
+    assert (names(found) if isinstance(found, list) else found) == result
+    assert world.stored() == after
 
 
 @pytest.mark.without_spark
@@ -230,6 +134,24 @@ def test_truncate_when_a_clock_is_ahead_keeps_what_was_put_after_it_began(
         world.tube.truncate()
 
     assert world.stored() == ("bt cr" if held else "br cr")
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("verb", ["ack", "release", "bury"])
+def test_verb_of_a_batch_after_touches_by_id_is_one_commit_about_all_that_is_left(
+    world: World, verb: str
+) -> None:
+    a, b, c = ids_of(world.rival.put_many(list("abc")))
+    batch = world.tube.take_arrow(3)
+    world.tube.touch(c, 10)
+    world.tube.touch(a, 10)
+    assert batch.ack([b]) == 1
+    version = world.version()
+
+    assert getattr(batch, verb)() == 2
+
+    assert world.version() == version + 1
+    assert world.stored() == {"ack": "", "release": "ar cr", "bury": "a! c!"}[verb]
 
 
 @pytest.mark.thorough

@@ -6,14 +6,13 @@ many commits, and after the end of all leases everything that was not finished i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.concurrency.support import PAST_TTR, Probe, World, ids_of, names, spoil, stored
-from tests.thorough import on_spark
+from tests.thorough import thorough, without_spark
 from tubeq_spark import Bury, FailedTasks, Queue, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -27,31 +26,14 @@ if TYPE_CHECKING:
 MOST_COMMITS = 12
 
 
-@dataclass(frozen=True)
-class Case:
-    """A verb to be stopped.
-
-    Attributes:
-        name: Of the verb.
-        setup: Makes what the verb works on; returns what `act` needs.
-        act: The verb.
-        stages: The tube before it, and after each of its commits to the tube.
-    """
-
-    name: str
-    setup: Callable[[World], Any]
-    act: Callable[[World, Any], object]
-    stages: tuple[str, ...]
-
-
 def frame(world: World) -> DataFrame:
     return world.spark.sql("""SELECT data FROM VALUES ('"a"'), ('"b"') AS v(data)""")
 
 
-def taken(world: World, letters: str, count: int) -> list[int]:
-    """Tasks that another session has put, and of which this session has taken the first, in one lease segment."""
+def taken(world: World, letters: str) -> list[int]:
+    """Tasks of which this session has taken the first two, in one lease segment."""
     world.rival.put_many(list(letters))
-    return ids_of(world.tube.take_many(count))
+    return ids_of(world.tube.take_many(2))
 
 
 def spoilt(world: World) -> None:
@@ -81,69 +63,62 @@ def process(world: World, batch: Batch) -> None:
     batch.process(lambda _: FailedTasks({ids[1]: Bury("never"), ids[2]: "bad"}))
 
 
-CASES = (
-    Case(
-        "put_df_with_a_key",
+#: By verb: what makes what it works on, the verb, and the tube before it and after each of its commits to the tube.
+CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], tuple[str, ...]]] = {
+    "put_df with a key": (
         lambda w: f"key {w.version()}",
         lambda w, key: w.tube.put_df(frame(w), key=key),
         ("", "ar br"),
     ),
-    Case(
-        "take_where_the_head_cannot_be_read",
+    "take where the head cannot be read": (
         spoilt,
         lambda w, _: w.tube.take(0),
         ("ar br", "a! br", "a! bt"),
     ),
-    Case(
-        "ack_whole_lease_segment",
-        lambda w: taken(w, "ab", 2),
-        lambda w, ids: w.tube.ack_many(ids),
-        ("at bt", ""),
-    ),
-    Case(
-        "exchange_of_a_part",
-        lambda w: taken(w, "abc", 2),
+    "ack": (lambda w: taken(w, "ab"), lambda w, ids: w.tube.ack_many(ids), ("at bt", "")),
+    "exchange": (
+        lambda w: taken(w, "abc"),
         lambda w, ids: w.tube.exchange(ack=ids[:1], take=1),
         ("at bt cr", "bt ct"),
     ),
-    Case("close", one_that_closes, lambda _, queue: queue.close(), ("at bt", "ar br")),
-    Case(
-        "batch_fail_of_some_and_ack_of_the_rest",
+    "close": (one_that_closes, lambda _, queue: queue.close(), ("at bt", "ar br")),
+    "batch that fails at some": (
         batch_after_an_error,
         process,
         ("at bt ct dt", "at b! ct dt", "at b! cr dt", "b! cr"),
     ),
-)
+}
 
 
 @pytest.mark.parametrize(
-    "case",
-    on_spark(
-        CASES, {"ack_whole_lease_segment", "exchange_of_a_part"}, {"put_df_with_a_key", "close"}
-    ),
-    ids=lambda case: case.name,
+    "verb",
+    [
+        *thorough("put_df with a key", "ack", "exchange", "close"),
+        *without_spark("take where the head cannot be read", "batch that fails at some"),
+    ],
 )
 def test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done(
-    world: World, case: Case
+    world: World, verb: str
 ) -> None:
+    setup, act, stages = CASES[verb]
     seen = set()
     for commits in range(MOST_COMMITS):
         world.rival.truncate()
-        given = case.setup(world)
+        given = setup(world)
         first = world.version()
-        assert world.stored() == case.stages[0]
-        is_stopped = world.probe.stopped_after(commits, partial(case.act, world, given))
+        assert world.stored() == stages[0]
+        is_stopped = world.probe.stopped_after(commits, partial(act, world, given))
 
         stage = world.version() - first
         seen.add(stage)
-        assert world.stored() == case.stages[stage]
-        if "t" in case.stages[stage]:
+        assert world.stored() == stages[stage]
+        if "t" in stages[stage]:
             world.clock.advance(PAST_TTR)
             world.rivals.sweep()
-            assert world.stored() == case.stages[stage].replace("t", "r")
+            assert world.stored() == stages[stage].replace("t", "r")
         if not is_stopped:
             break
-    assert seen == set(range(len(case.stages)))
+    assert seen == set(range(len(stages)))
 
 
 @pytest.mark.without_spark

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tests.concurrency.s3_store import COMMIT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat
@@ -23,6 +24,8 @@ from tests.thorough import thorough
 from tests.waiting import beat
 from tubeq_spark import CommitUnknownError, PutItem, StoreError
 from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.log.next_version import NextVersion
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -335,6 +338,37 @@ def test_verb_when_reads_of_data_fail_for_a_moment_reads_them_again(
         with empty.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
             assert case.act(other, given) == case.result
         assert empty.stored() == case.after
+
+
+def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
+    empty: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The numbers of tasks are leased by then.
+    empty.put("x")
+    empty.empty()
+    look, uri = NextVersion._read, str(path_of(empty.tube._ctx.table.name))
+
+    def later(rival: NextVersion) -> Any:
+        monkeypatch.undo()
+        empty.store.answer()
+        # If an earlier test had rivals, a request beside the commit may have found it.
+        rival._ahead = None
+        with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
+            rivals[empty.tube.name].put("z")
+        DeltaTable(uri, storage_options=empty.store.options).create_checkpoint()
+        with empty.store.client() as client:
+            key = f"{uri}/_delta_log/{rival.version:020}.json".removeprefix("s3://bucket/")
+            client.delete_object(Bucket="bucket", Key=key)
+        return look(rival)
+
+    monkeypatch.setattr(NextVersion, "_read", later)
+    with (
+        empty.store.losing(commits_to(empty.tube)),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
+        empty.tube.put("a")
+    assert caught.value.operation_id
+    assert empty.stored() == "ar zr"
 
 
 # -- nothing answers ------------------------------------------------------------------------------
