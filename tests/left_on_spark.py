@@ -82,8 +82,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_failures": frozenset(
         {
-            "test_df_when_a_task_is_taken_or_was_shows_its_owner_as_the_task_does",
-            "test_df_when_tasks_have_errors_shows_them",
+            "test_df_when_tasks_have_errors_or_owners_shows_them",
         }
     ),
     "test_frames_in_order": frozenset(
@@ -359,10 +358,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_unique": frozenset(
         {
             "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
-        }
-    ),
-    "test_unique_for": frozenset(
-        {
             "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
         }
     ),

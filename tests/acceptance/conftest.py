@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.acceptance.command_line import Tubeq
 from tests.acceptance.support import (
     FOR_EVER,
     TUBE_TYPES,
@@ -86,8 +87,6 @@ ON_SPARK = {
     },
     "test_unique": {
         "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
-    },
-    "test_unique_for": {
         "test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_none",
         "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
     },
@@ -270,6 +269,17 @@ def tube(request: pytest.FixtureRequest, shared_tube: SharedTube) -> Tube:
 def fresh_tube(request: pytest.FixtureRequest, new_tube: NewTube) -> Tube:
     """A new tube of each type, for what counts calls, or drops."""
     return new_tube(request.param)
+
+
+@pytest.fixture
+def tubeq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tubeq]:
+    """The command line on a queue of its own, with no settings but those of the test."""
+    for name in ("TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_ENGINE", "TUBEQ_CONFIG", "TUBEQ_SESSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    tubeq = Tubeq(str(tmp_path / "queue"), ManualClock())
+    yield tubeq
+    tubeq.queue.close()
 
 
 @pytest.fixture

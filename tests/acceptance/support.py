@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
+#: Seconds after which every program has seen a change of a tube's options.
+SEEN = 5
 #: What a fifo has is a part of what a fifottl has; its own cases are 010.
 TUBE_TYPES = ("fifottl", *without_spark("fifo"))
 #: Options of tubes that need no Spark, and that no session is remembered for.
@@ -254,6 +256,11 @@ def data_of(tasks: Iterable[Task]) -> list[Any]:
 def ids_of(tasks: Iterable[Task]) -> list[int]:
     """The ids of tasks."""
     return [task.task_id for task in tasks]
+
+
+def moved(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """How many commits each table got."""
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
 
 
 def calls(queue: Queue, tube: Tube) -> dict[str, int]:
