@@ -22,7 +22,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_addressed_takes": frozenset(
         {
             "test_take_df_when_it_names_a_subqueue_holds_it",
-            "test_take_df_when_it_names_no_subqueue_is_refused",
         }
     ),
     "test_arrow": frozenset(
@@ -75,7 +74,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_failed_tasks": frozenset(
         {
-            "test_fail_when_a_frame_has_more_rows_than_the_batch_releases_all_that_it_names",
             "test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest",
             "test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_none_of_these[spark-one task has many reasons]",
         }

@@ -48,9 +48,8 @@ ON = {
     "test_large": ENGINES,
     "test_leases": ENGINES[:2],
     "test_limits": ENGINES,
-    "test_looking": ENGINES[:2],
+    "test_looking": ENGINES,
     "test_metrics": ENGINES[:2],
-    "test_neighbours": ENGINES[:2],
     "test_aging": ENGINES,
     "test_alter": ENGINES,
     "test_failures": ENGINES,
@@ -59,8 +58,6 @@ ON = {
     "test_typed": ENGINES,
     "test_unique": ENGINES,
     "test_unreadable": ENGINES[:2],
-    "test_utubes": ENGINES,
-    "test_why": ENGINES,
     "test_work": ENGINES,
 }
 
@@ -73,7 +70,6 @@ ON_SPARK = {
         "test_alter_when_options_change_commits_to_the_registry_alone",
     },
     "test_bad_input": {
-        "test_put_many_with_a_bad_option_of_one_puts_none[spark-ttl=-0.001]",
         "test_take_of_none_takes_nothing_without_a_commit",
     },
     "test_failures": {
@@ -90,7 +86,12 @@ ON_SPARK = {
         "test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_none",
         "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
     },
-    "test_why": {"test_why_when_other_subqueues_have_earlier_tasks_says_how_many"},
+    "test_looking": {
+        "test_session_when_it_holds_tasks_is_told_with_its_process_and_what_it_holds",
+        "test_taken_utubes_shows_what_is_taken_and_when_its_last_lease_began",
+        "test_utubes_when_tasks_are_in_all_states_counts_them_with_the_age_of_the_oldest",
+        "test_why_when_other_subqueues_have_earlier_tasks_says_how_many",
+    },
 }
 
 

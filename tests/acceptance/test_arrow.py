@@ -245,39 +245,45 @@ def test_put_arrow_with_bad_values_or_columns_is_refused_before_anything_is_writ
 
 
 @pytest.mark.without_spark
-def test_put_arrow_of_texts_that_are_values_only_together_is_refused(fifo: Tube) -> None:
-    # As many values as texts, in all.
-    with pytest.raises(InvalidOptionError, match="3 bad rows"):
-        fifo.put_arrow(texts("[1", "2]", "3, 4"))
+def test_put_arrow_of_what_is_no_table_of_payloads_is_refused(fifo: Tube) -> None:
+    twice = pa.table([pa.array(["1"]), pa.array(["1"])], names=["data", "data"])
+    for table, said in (
+        *((bad, "^table=") for bad in (None, 1, "text", [1], {"data": ["1"]}, pa.array(["1"]))),
+        (pa.table({"url": ["1"]}), "lacks the column 'data'; it has: url"),
+        (twice, "without repetition"),
+        # As many values as texts, in all.
+        (texts("[1", "2]", "3, 4"), "3 bad rows"),
+    ):
+        with pytest.raises(InvalidOptionError, match=said):
+            fifo.put_arrow(table)
+    for key in ("", 1):
+        with pytest.raises(InvalidOptionError, match=r"^key="):
+            fifo.put_arrow(texts("8"), key=key)  # type: ignore[arg-type]
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize(
-    "table", [None, 1, "text", [1], {"data": ["1"]}, pa.array(["1"])], ids=type
-)
-def test_put_arrow_of_what_is_no_table_is_refused(fifo: Tube, table: Any) -> None:
-    with pytest.raises(InvalidOptionError, match=r"^table="):
-        fifo.put_arrow(table)
-
-
-@pytest.mark.without_spark
-def test_put_arrow_of_columns_that_are_missing_or_twice_is_refused(fifo: Tube) -> None:
-    with pytest.raises(InvalidOptionError, match="lacks the column 'data'; it has: url"):
-        fifo.put_arrow(pa.table({"url": ["1"]}))
-    with pytest.raises(InvalidOptionError, match="without repetition"):
-        fifo.put_arrow(pa.table([pa.array(["1"]), pa.array(["1"])], names=["data", "data"]))
-
-
-@pytest.mark.without_spark
-def test_put_arrow_of_no_rows_adds_nothing_without_a_commit(
-    fifo: Tube, versions: Callable[[], dict[str, int]]
+def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
+    new_tube: NewTube, other: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
+    tube = new_tube("limfifottl", capacity=3)
     before = versions()
-
-    result = fifo.put_arrow(EMPTY, key="nothing")
-
-    assert (result.count, result.first_task_id, result.last_task_id) == (0, None, None)
+    nothing = tube.put_arrow(EMPTY, key="a")
+    assert (nothing.count, nothing.first_task_id, nothing.last_task_id) == (0, None, None)
     assert versions() == before
+
+    assert tube.put_arrow(texts("1", "2"), key="a").count == 2
+    again = tube.put_arrow(texts("3", "4", "5", "6"), key="a")
+    assert (again.count, again.first_task_id) == (0, None)
+    assert tube.put_arrow(texts("3", "4"), key="b").count == 0
+    assert tube.put_arrow(texts("3")).count == 1
+    tube.delete_many(ids_of(all_tasks(tube)[:2]))
+    # What found no room has not used its key.
+    assert tube.put_arrow(texts("5", "6"), key="b").count == 2
+    assert data_of(all_tasks(tube)) == [3, 5, 6]
+    other[tube.name].drop()
+    for key in (None, "k"):
+        with pytest.raises(TubeNotFoundError):
+            tube.put_arrow(texts("1"), key=key)
 
 
 @pytest.mark.without_spark
@@ -292,50 +298,6 @@ def test_put_arrow_when_the_program_changes_its_memory_afterwards_keeps_what_was
     memory[:] = b"789"
 
     assert data_of(fifo.take_many(3)) == [1, 2, 3]
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
-def test_put_arrow_with_a_key_that_was_used_adds_nothing(new_tube: NewTube, type_name: str) -> None:
-    options = {"capacity": 5} if type_name == "limfifottl" else {}
-    tube = new_tube(type_name, **options)
-
-    first = tube.put_arrow(texts("1", "2"), key="a")
-    again = tube.put_arrow(texts("3", "4", "5", "6"), key="a")
-    other = tube.put_arrow(texts("7"), key="b")
-
-    assert (first.count, again.count, other.count) == (2, 0, 1)
-    assert again.first_task_id is None
-    assert data_of(all_tasks(tube)) == [1, 2, 7]
-    for key in ("", 1):
-        with pytest.raises(InvalidOptionError, match=r"^key="):
-            tube.put_arrow(texts("8"), key=key)  # type: ignore[arg-type]
-
-
-@pytest.mark.without_spark
-def test_put_arrow_into_a_tube_without_room_for_all_puts_none(new_tube: NewTube) -> None:
-    tube = new_tube("limfifottl", capacity=3)
-
-    assert tube.put_arrow(texts("1", "2")).count == 2
-    assert tube.put_arrow(texts("3", "4"), key="once").count == 0
-    assert tube.put_arrow(texts("3")).count == 1
-    assert tube.put("4") is None
-    tube.delete_many(ids_of(all_tasks(tube)[:2]))
-    assert tube.put_arrow(texts("5", "6"), key="once").count == 2
-
-    assert data_of(all_tasks(tube)) == [3, 5, 6]
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("key", [None, "k"])
-def test_put_arrow_into_a_tube_that_was_dropped_says_so(
-    new_tube: NewTube, other: Queue, key: str | None
-) -> None:
-    tube = new_tube("fifo")
-    other[tube.name].drop()
-
-    with pytest.raises(TubeNotFoundError):
-        tube.put_arrow(texts("1"), key=key)
 
 
 @pytest.mark.without_spark
@@ -523,58 +485,6 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
 
 
 @pytest.mark.without_spark
-def test_take_df_without_a_spark_session_is_refused_and_takes_nothing(
-    fifo: Tube, versions: Callable[[], dict[str, int]]
-) -> None:
-    fifo.put("task")
-    before = versions()
-
-    for count in (0, 1):
-        with pytest.raises(StoreError, match="need a Spark session"):
-            fifo.take_df(count)
-
-    assert versions() == before
-    assert data_of(all_tasks(fifo)) == ["task"]
-
-
-@pytest.mark.without_spark
-def test_batch_of_nothing_is_empty_and_does_nothing(
-    fifottl: Tube, versions: Callable[[], dict[str, int]]
-) -> None:
-    before = versions()
-
-    for batch in (fifottl.take_arrow(0), fifottl.take_arrow(5, timeout=0)):
-        with batch:
-            assert batch.count == 0
-            assert batch.table.schema == pa.schema(list(COLUMNS.items()))
-            assert batch.table.num_rows == 0
-        assert (batch.ack(), batch.release([]), batch.bury(), batch.touch(1)) == (0, 0, 0, 0)
-        with pytest.raises(NotTakenError):
-            batch.ack([1])
-    assert versions() == before
-
-
-@pytest.mark.without_spark
-def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
-    queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_arrow(texts("1", "2", "3", "4"))
-
-    with tube.take_arrow(2) as batch:
-        batch.release(batch.table.slice(0, 1))
-    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
-
-    def fail() -> None:
-        with tube.take_arrow(3):
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
@@ -599,20 +509,49 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
 
 
 @pytest.mark.without_spark
+def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
+    fifottl: Tube, versions: Callable[[], dict[str, int]]
+) -> None:
+    before = versions()
+
+    for batch in (fifottl.take_arrow(0), fifottl.take_arrow(5, timeout=0)):
+        with batch:
+            assert batch.count == 0
+            assert batch.table.schema == pa.schema(list(COLUMNS.items()))
+        assert (batch.ack(), batch.release([]), batch.bury(), batch.touch(1)) == (0, 0, 0, 0)
+    for count in (0, 1):
+        with pytest.raises(StoreError, match="need a Spark session"):
+            fifottl.take_df(count)
+    assert versions() == before
+
+
+@pytest.mark.without_spark
+def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_arrow(texts("1", "2", "3", "4"))
+
+    with tube.take_arrow(2) as batch:
+        batch.release(batch.table.slice(0, 1))
+    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
+
+    with pytest.raises(RuntimeError), tube.take_arrow(3):
+        raise RuntimeError
+    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
+
+
+@pytest.mark.without_spark
 def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fifo: Tube) -> None:
     for tube in (fifottl, fifo):
         tube.put_arrow(texts("1"))
     batch, untimed = fifottl.take_arrow(1), fifo.take_arrow(1)
 
-    for bad in (-1, float("nan"), "1"):
+    for timed, bad in ((batch, -1), (batch, float("nan")), (batch, "1"), (untimed, 1)):
         with pytest.raises(InvalidOptionError, match=r"^delay="):
-            batch.release(delay=bad)  # type: ignore[arg-type]
+            timed.release(delay=bad)  # type: ignore[arg-type]
         with pytest.raises(InvalidOptionError, match=r"^increment="):
-            batch.touch(bad)  # type: ignore[arg-type]
-    with pytest.raises(InvalidOptionError, match=r"^delay="):
-        untimed.release(delay=1)
-    with pytest.raises(InvalidOptionError, match=r"^increment="):
-        untimed.touch(1)
+            timed.touch(bad)  # type: ignore[arg-type]
     assert (untimed.touch(None), batch.touch(0), batch.touch(1e12)) == (0, 0, 0)
     assert (batch.ack(), untimed.ack()) == (1, 1)
 
@@ -636,127 +575,12 @@ def test_batch_touch_of_some_tasks_gives_only_these_more_time(
     clock.advance(20)
     assert batch.ack([first]) == 1
     assert tube.take(0) is None
-    clock.advance(10)
-    assert batch.ack() == 1
-
-    assert batch.touch(5) == 0
-    assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 3}
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("is_swept", [False, True])
-def test_batch_when_the_lease_of_an_untouched_task_has_ended_settles_none(
-    new_tube: NewTube, queue: Queue, clock: ManualClock, is_swept: bool
-) -> None:
-    tube = new_tube("fifottl", ttr=10)
-    tube.put_arrow(texts("1", "2"))
-    batch = tube.take_arrow(2)
-    batch.touch(20, ids(batch.table)[:1])
-    clock.advance(10)
-    if is_swept:
-        queue.sweep()
-
-    with pytest.raises(NotTakenError, match="lease has ended"):
-        batch.ack()
-
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-    assert batch.ack() == 0
-
-
-@pytest.mark.without_spark
-def test_batch_when_others_end_tasks_that_were_touched_by_name_gives_the_rest_back(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=10)
-    tube.put_arrow(texts("1", "2", "3"))
-    batch = tube.take_arrow(3)
-    first, second, third = ids(batch.table)
-    batch.touch(20, [first])
-    batch.touch(30, [second, third])
-    batch.touch(10, [third])
-    for task_id in (first, second):
-        tube.delete(task_id)
     clock.advance(11)
-
-    # Nobody can tell whether the others were deleted, or their leases have ended.
+    # The lease of the last has ended.
     with pytest.raises(NotTakenError, match="lease has ended"):
         batch.ack()
-    assert [task.task_id for task in tube.tasks_by_state("r")] == [third]
-
-
-@pytest.mark.without_spark
-def test_batch_when_tasks_are_touched_again_and_again_needs_no_more_memory(
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifottl", ttr=10)
-    tube.put_arrow(texts("1", "2"))
-    batch = tube.take_arrow(2)
-    named = [task.task_id for task in tube.tasks_by_state("t")]
-    for _ in range(3):
-        batch.touch(5, named)
-
-    assert len(batch._settled_ids) == 0
-    assert batch.ack(named) == 2
-
-
-@pytest.mark.without_spark
-def test_batch_touch_of_some_of_many_tasks_then_of_all_adds_up(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=10)
-    tube.put_arrow(texts(*map(str, range(500))))
-    batch = tube.take_arrow(500)
-
-    assert batch.touch(5, batch.table.slice(0, 300)) == 300
-    assert batch.touch(5) == 500
-    clock.advance(14)
-
-    assert batch.table["ttr"].to_pylist() == [20] * 300 + [15] * 200
-    assert batch.ack(batch.table.slice(300)) == 200
-    clock.advance(5)
-    assert batch.release() == 300
-
-
-@pytest.mark.without_spark
-def test_batch_whose_first_lease_has_ended_gives_the_others_back(
-    new_tube: NewTube, queue: Queue, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_arrow(pa.table({"data": ["1", "2"], "ttr": [1.0, 100.0]}))
-    batch = tube.take_arrow(2)
-    assert batch.touch(1) == 2
-    clock.advance(1.5)
-    assert batch.table.num_rows == 2
-
-    clock.advance(0.5)
-
-    with pytest.raises(NotTakenError, match="lease has ended"):
-        batch.ack()
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-    assert batch.ack() == 0
-    found = calls(queue, tube)
-    assert (found["ttr"], found["release"]) == (1, 1)
-
-
-@pytest.mark.without_spark
-def test_batch_that_others_took_a_task_out_of_acks_the_rest(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_arrow(texts("1", "2", "3"))
-    batch = tube.take_arrow(3)
-    gone, *left = ids(batch.table)
-    tube.delete(gone)
-
-    assert ids(batch.table) == left
-    assert batch.ack() == 2
-
-    assert counts(queue, tube) == {"done": 3}
-    lost = tube.put_many([4])
-    batch = tube.take_arrow(1)
-    tube.delete(lost[0].task_id)
-    with pytest.raises(NotTakenError):
-        batch.ack()
+    assert (batch.ack(), batch.touch(5)) == (0, 0)
+    assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 2, "ttr": 1}
 
 
 @pytest.mark.without_spark
@@ -774,27 +598,3 @@ def test_batch_of_a_queue_that_was_closed_is_given_back_and_refused(
         with pytest.raises(QueueStateError):
             settle()
     assert take(fifo).attempts == 2
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("n", -1), ("n", None), ("n", 1.5), ("timeout", -0.001), ("per_utube", 0), ("per_utube", 2)],
-)
-def test_take_arrow_with_a_bad_argument_is_refused(fifottl: Tube, option: str, value: Any) -> None:
-    with pytest.raises(InvalidOptionError, match=option):
-        fifottl.take_arrow(**{"n": 1, option: value})
-
-
-@pytest.mark.without_spark
-def test_take_arrow_waits_for_tasks_as_long_as_it_is_told(
-    fifottl: Tube, clock: ManualClock
-) -> None:
-    fifottl.put_arrow(pa.table({"data": ["1"], "delay": [5.0]}))
-
-    assert fifottl.take_arrow(1, timeout=4).count == 0
-    batch = fifottl.take_arrow(1, timeout=4)
-
-    assert batch.count == 1
-    assert batch.ack() == 1
-    assert clock.now() > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -133,20 +133,6 @@ def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     assert drained(old) == ["b", "later", "a", "c"]
 
 
-@pytest.mark.without_spark
-def test_requeue_when_it_is_one_of_a_lease_segment_leaves_the_rest_held(
-    queue: Queue, old: Queue15
-) -> None:
-    put(old, "a", "b", "c")
-    ids = [task.task_id for task in queue[JOBS].take_many(3)]
-
-    old.requeue(ids[0])
-    old.done(ids[1], "result")
-
-    assert drained(old) == ["a"]
-    assert old.ack(ids[2]).status == "done"
-
-
 @pytest.mark.thorough
 def test_done_keeps_a_task_with_other_data_which_nobody_gets(
     queue: Queue, old: Queue15, foreign: Queue15
@@ -181,26 +167,6 @@ def test_done_keeps_a_task_with_other_data_which_nobody_gets(
     assert (counted["done"], counted["total"]) == (before + 1, 0)
     with pytest.raises(TaskNotFoundError):
         foreign.peek(task_id)
-
-
-@pytest.mark.without_spark
-def test_done_task_when_its_life_ends_is_gone_and_is_not_counted_again(
-    queue: Queue, old: Queue15, clock: ManualClock
-) -> None:
-    task_id = held(old, "work", ttl=100)
-    old.done(task_id)
-    done = queue.statistics(JOBS)["tasks"]["done"]
-    clock.advance(99)
-    assert queue.sweep().changed == 0
-    assert old.peek(task_id).data == []
-
-    clock.advance(1)
-
-    with pytest.raises(TaskNotFoundError):
-        old.peek(task_id)
-    assert queue.sweep().tubes[JOBS].expired == 1
-    counted = queue.statistics(JOBS)["tasks"]
-    assert (counted["done"], counted["total"]) == (done, 0)
 
 
 @pytest.mark.without_spark
@@ -356,19 +322,6 @@ def test_verbs_of_old_when_options_were_altered_elsewhere_follow_the_new_ones(
     assert [old.urgent(name, n) is not None for n in "de"] == [True, False]
     assert old.requeue(held[0]).status == "buried"
     assert old.release(held[1], ttl=100).status == "buried"
-
-
-@pytest.mark.without_spark
-def test_urgent_when_only_a_task_that_has_ended_takes_the_room_puts(
-    queue: Queue, clock: ManualClock
-) -> None:
-    old, name = Queue15(queue), "ended"
-    queue.create_tube(name, "limfifottl", capacity=1)
-    old.urgent(name, "a", ttl=10)
-    clock.advance(20)
-
-    assert old.urgent(name, "b") is not None
-    assert old.urgent(name, "c") is None
 
 
 @pytest.mark.without_spark

@@ -131,21 +131,6 @@ def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
 
 
 @pytest.mark.without_spark
-def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
-    engine: OnSpark, queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("utubettl")
-    _, bad, _ = tube.put_many(["first", "bad", "next"], utube="a")
-    first = take(tube)
-    spoil(engine, queue, bad, tube, "'}'")
-
-    taken = tube.exchange(ack=[first.task_id], take=1)
-
-    assert data_of(taken) == ["next"]
-    assert counts(queue, tube) == {"buried": 1, "taken": 1, "done": 1, "total": 2}
-
-
-@pytest.mark.without_spark
 def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -234,35 +219,6 @@ def test_put_df_of_texts_that_could_not_be_taken_is_refused_and_counts_them(
         untyped.put_df(spark.sql(rows))
 
 
-@pytest.mark.thorough
-def test_put_df_of_texts_that_only_look_like_those_is_taken(
-    spark: SparkSession, fifo: Tube
-) -> None:
-    values = [
-        ["[" * 1_000, {"{" * 300: '"' + "\\[" * 500}],
-        [[[]], {}] * 400,
-        "\\ud800",
-        "\\\\" + "\U0001f600",
-        "é" * 10_000,
-    ]
-    texts = [json.dumps(value) for value in values]
-    rows = spark.createDataFrame([(text,) for text in texts], "data STRING")
-
-    fifo.put_df(rows.coalesce(1))
-
-    assert data_of(fifo.take_many(10)) == values
-
-
-@pytest.mark.thorough
-def test_put_df_of_a_sub_queue_that_is_no_text_is_refused(
-    spark: SparkSession, new_tube: NewTube, refused: Refused
-) -> None:
-    tube = new_tube("utube")
-
-    with refused("df column utube"):
-        tube.put_df(spark.sql("SELECT '1' AS data, CAST(X'FF' AS STRING) AS utube"))
-
-
 LATE, LATE_DAY = "timestamp_micros(253402300800000000L)", "date_from_unix_date(2932897)"
 BAD_VALUES = {
     "at": LATE,
@@ -292,24 +248,6 @@ def test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused(
 
     with refused(f"df column {column}"):
         typed.put_df(spark.sql(f"SELECT {row}"))
-
-
-@pytest.mark.thorough
-def test_put_df_of_the_first_and_last_moments_is_taken(spark: SparkSession, typed: Tube) -> None:
-    typed.put_df(
-        spark.sql(
-            "SELECT timestamp_micros(253402300799999999L) AS at, "
-            "TIMESTAMP_NTZ'0001-01-01 00:00:00' AS local, DATE'9999-12-31' AS day, 'é' AS text, "
-            "array(timestamp_micros(-62135596800000000L)) AS list, "
-            "map('a', DATE'0001-01-01') AS map, "
-            "named_struct('days', array(CAST(NULL AS DATE))) AS inner"
-        )
-    )
-
-    task = take(typed)
-
-    assert task.data["at"].year == task.data["day"].year == 9999
-    assert task.data["local"].year == task.data["list"][0].year == 1
 
 
 @pytest.mark.without_spark
