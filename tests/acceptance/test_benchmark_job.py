@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.s3_store import served
 from tests.programs import ROOT, environment
-from tubeq_spark.programs import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,16 +39,6 @@ WITHOUT_SPARK = (
     "sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[0].rpartition('/')[0]); "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
-#: Runs a program that finds no client of Postgres.
-WITHOUT_POSTGRES = WITHOUT_SPARK.replace("'pyspark'", "'psycopg'")
-#: The loads of queues side by side that are given a time.
-LOADS = [
-    "work, 8 threads",
-    "work, 8 processes of 8 threads",
-    "take and ack, 64 threads",
-    "put, 32 threads",
-]
-TUBEQS = ["tubeq, commit", "tubeq, table"]
 PARTS = {
     "versions",
     "load",
@@ -105,26 +93,14 @@ def wait_for(condition: Callable[[], bool], program: subprocess.Popen[str]) -> N
 
 
 def check_measured(of_verb: dict[str, Any], engine: str, sides: tuple[str, str]) -> None:
-    assert of_verb.keys() == {*sides, "ratio", "cpu_ratio"}
     assert of_verb["ratio"] > 0
     # What a JVM has used, this process does not know.
     assert (of_verb["cpu_ratio"] is None) == (engine == "spark")
     for side in sides:
         measured = of_verb[side]
-        assert measured.keys() == {
-            "n",
-            "median_s",
-            "quartiles_s",
-            "p90_s",
-            "cpu_s",
-            "tasks_per_s",
-            "commits",
-        }
-        assert measured["n"] == ROUNDS
         low, high = measured["quartiles_s"]
         assert 0 < low <= measured["median_s"] <= high <= measured["p90_s"]
-        assert measured["tasks_per_s"] > 0
-        assert measured["commits"] == 1
+        assert (measured["n"], measured["commits"]) == (ROUNDS, 1)
 
 
 def check_of_engine(report: dict[str, Any], engine: str, session: str | None, form: str) -> None:
@@ -194,55 +170,6 @@ def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_
         assert word in result.stdout
 
 
-@pytest.mark.nightly
-def test_peers_without_a_server_yield_rows_of_all_that_is_here_and_say_what_is_skipped(
-    tmp_path: Path,
-) -> None:
-    found = tmp_path / "found.json"
-
-    result = run_benchmark(
-        *SIZES,
-        "--engine=native",
-        "--only=peers",
-        f"--location={tmp_path}/tables",
-        f"--json={found}",
-        python=("-c", WITHOUT_POSTGRES),
-    )
-
-    assert result.returncode == 0, result.stderr
-    peers = json.loads(found.read_text())["peers"]
-    assert [one["queue"] for one in peers["queues"]] == [*TUBEQS, "SQLite"]
-    assert [(one["load"], one["queue"], one["in_batches"]) for one in peers["rates"]] == [
-        (load, queue, in_batches)
-        for load in LOADS
-        for queue, in_batches in (
-            *((name, False) for name in (*TUBEQS, "SQLite")),
-            ("SQLite", True),
-        )
-    ]
-    assert [(one["load"], one["queue"]) for one in peers["batches"]] == [
-        (f"{verb} of 500", queue) for verb in VERBS for queue in (*TUBEQS, "SQLite")
-    ]
-    for one in peers["rates"] + peers["batches"]:
-        low, high = one["quartiles"]
-        assert one["n"] == ROUNDS
-        assert 0 < low <= one["tasks_per_s"] <= high
-        assert one["tasks_per_commit"] > 0
-    by_hand = [one for one in peers["rates"] if is_by_hand(one)]
-    # A commit takes a task and one acks it; each thread's last take finds nothing.
-    assert all(one["tasks_per_commit"] <= 0.5 for one in by_hand[:-1])
-    assert by_hand[-1]["tasks_per_commit"] == 1
-    assert [(one["queue"], one["waiting"]) for one in peers["takes"]] == [
-        (queue, waiting) for queue in ("SQLite", *TUBEQS) for waiting in (250, 500)
-    ]
-    for name in ("Postgres", "procrastinate"):
-        assert f"\n{name} is skipped: the package " in result.stdout
-    assert len(peers["skipped"]) == 2
-    for word in (*LOADS, "tasks a commit", 'durability="commit": no commit is lost'):
-        assert word in result.stdout
-    assert list((tmp_path / "tables").rglob("*.sqlite*")) == []
-
-
 def test_stores_without_a_server_say_what_is_skipped(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     nothing = {"PATH": str(tmp_path)}
@@ -256,37 +183,9 @@ def test_stores_without_a_server_say_what_is_skipped(tmp_path: Path) -> None:
     assert json.loads(found.read_text())["stores"]["calls"] == []
 
 
-@pytest.mark.nightly
-def test_stores_with_a_server_yield_rows_of_each_call_and_of_workers(tmp_path: Path) -> None:
-    found = tmp_path / "found.json"
-
-    with served() as store:
-        address = {"TUBEQ_BENCH_S3": store.url, "TUBEQ_BENCH_BUCKET": "bucket"}
-        result = run_benchmark(
-            "--quick", "--engine=native", "--only=stores", f"--json={found}", **address
-        )
-
-    assert result.returncode == 0, result.stderr
-    stores = json.loads(found.read_text())["stores"]
-    calls = {one["call"]: one for one in stores["calls"]}
-    assert len(calls) == 3 + 1 + 3 + 3
-    assert all(0 < one["in_sequence"] <= one["requests"] for one in calls.values())
-    assert [(one["how"], one["processes"]) for one in stores["together"]] == [
-        ("take and ack", 1),
-        ("take and ack", 4),
-        ("exchange of 20", 1),
-        ("exchange of 20", 4),
-        ("64 threads, take and ack", 1),
-    ]
-
-
 def is_beside(target: str) -> bool:
     """Whether it is a target of the queues side by side, which names a durability."""
     return ", commit" in target or ", table" in target
-
-
-def is_by_hand(row: dict[str, Any]) -> bool:
-    return row["queue"] == "SQLite" and not row["in_batches"]
 
 
 @pytest.mark.nightly
@@ -348,11 +247,3 @@ def test_bad_use_is_refused_before_anything_is_measured() -> None:
         assert result.returncode == 2
         assert f"argument {option.partition('=')[0]}: " in result.stderr
         assert result.stdout == ""
-
-
-def test_engine_that_is_not_installed_is_refused_with_what_to_install() -> None:
-    result = run_benchmark("--engine=both", python=("-c", WITHOUT_SPARK))
-
-    assert result.returncode == 2
-    assert result.stderr == (f"benchmark.py: pyspark is not installed: {how_to_install('spark')}\n")
-    assert result.stdout == ""

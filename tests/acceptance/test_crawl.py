@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
@@ -32,7 +33,6 @@ from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 FOLDERS, FILES = 4, 6
 PAGES = 1 + FOLDERS * (1 + FILES)
@@ -131,13 +131,6 @@ def test_crawl_stores_every_page_once(
     assert handler.hits == Counter()
 
 
-def test_crawl_fetches_what_is_near_first_and_ends_at_its_depth(place: str, root: str) -> None:
-    crawled(place, root, max_depth=1, batch_size=2)
-
-    rows = PageTable(place).query("SELECT depth FROM pages ORDER BY started_at")
-    assert [row["depth"] for row in rows] == [0, *[1] * FOLDERS]
-
-
 def test_failures_come_back_after_a_delay_and_are_buried_after_three_attempts(
     place: str, root: str
 ) -> None:
@@ -234,29 +227,21 @@ def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
         ([("a", "h", 0, 10, "fetched"), ("b", "h", 0, 10, "fetched")], 0, 1),
         ([("a", "h", 0, 10, "fetched"), ("a", "h", 5, 20, "fetched")], 0, 0),
         ([("a", "h", 0, 10, "failed"), ("b", "h", 10, 20, "fetched")], 0, 0),
+        ([("a", "h", 0, 5, "fetched"), ("a", "h", 10, 15, "fetched")], 1, 0),
     ],
 )
-def test_proof_finds_hosts_that_two_consumers_shared(
+def test_proof_finds_hosts_that_two_consumers_shared_and_pages_that_were_fetched_twice(
     place: str, fetches: list[tuple[str, str, int, int, str]], twice: int, shared: int
 ) -> None:
     pages = PageTable(place)
     for number, fetch in enumerate(fetches):
-        pages.append([page(f"http://h/{number}", fetch)], fetch[0])
+        pages.append([page(f"http://h/{0 if twice else number}", fetch)], fetch[0])
 
     proof = pages.proof()
 
-    assert (proof.twice, proof.shared, proof.holds) == (twice, shared, not shared)
-    assert proof_text(proof).plain.startswith("WRONG" if shared else "pages fetched twice: 0")
-
-
-def test_proof_finds_pages_that_were_fetched_twice(place: str) -> None:
-    pages = PageTable(place)
-    for start in (0, 10):
-        pages.append([page("http://h/", ("a", "h", start, start + 5, "fetched"))], "a")
-
-    proof = pages.proof()
-
-    assert (proof.urls, proof.twice, proof.holds) == (1, 1, False)
+    holds = not (twice or shared)
+    assert (proof.twice, proof.shared, proof.holds) == (twice, shared, holds)
+    assert proof_text(proof).plain.startswith("pages fetched twice: 0" if holds else "WRONG")
 
 
 def page(url: str, fetch: tuple[str, str, int, int, str]) -> Page:
@@ -384,17 +369,16 @@ def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
     assert (left["taken"], left["ready"] + len(stored(place))) == (0, left["ready"] + 1)
 
 
-def test_crawl_without_urls_when_there_is_no_queue_creates_none(tmp_path: Path) -> None:
-    nowhere = tmp_path / "misspelt"
-
+def test_crawl_where_there_is_no_queue_or_another_one_works_is_refused(
+    place: str, root: str
+) -> None:
     with pytest.raises(QueueNotFoundError, match="no queue at"):
-        crawled(str(nowhere))
-
-    assert not nowhere.exists()
-
-
-def test_crawl_where_another_one_works_is_refused(place: str, root: str) -> None:
-    crawled(place, root)
+        crawled(place)
+    assert not Path(place).exists()
+    crawled(place, root, max_depth=1, batch_size=2)
+    # What is near is fetched first, and nothing below its depth.
+    rows = PageTable(place).query("SELECT depth FROM pages ORDER BY started_at")
+    assert [row["depth"] for row in rows] == [0, *[1] * FOLDERS]
 
     with (
         FileLock(f"{place}/_crawl.lock"),
