@@ -19,73 +19,14 @@ __all__ = ["NIGHTLY", "THOROUGH", "pytest_itemcollected"]
 
 #: What is left to `make test-rest`, by file: tests, or single cases of tests.
 THOROUGH: Mapping[str, frozenset[str]] = {
-    "test_addressed_takes": frozenset(
-        {
-            "test_take_df_when_it_names_a_subqueue_holds_it",
-        }
-    ),
-    "test_arrow": frozenset(
-        {
-            "test_put_arrow_gives_ids_in_the_order_of_rows",
-            "test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives",
-            "test_take_arrow_gives_the_next_tasks_as_a_table",
-        }
-    ),
     "test_capacity": frozenset(
         {
             "test_put_when_a_rival_fills_the_tube_first_finds_it_full",
         }
     ),
-    "test_case_020_fifottl": frozenset(
-        {
-            "test_priority_counts_before_the_order_of_puts",
-        }
-    ),
-    "test_case_030_utube": frozenset(
-        {
-            "test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue",
-            "test_exchange_acks_and_takes_the_next_of_the_same_subqueue",
-        }
-    ),
-    "test_case_100_limfifottl": frozenset(
-        {
-            "test_put_df_finds_room_for_all_its_rows_or_puts_none",
-        }
-    ),
-    "test_case_x_a_shapes": frozenset(
-        {
-            "test_payload_comes_back_as_the_json_value_it_is",
-        }
-    ),
-    "test_case_x_b_errors": frozenset(
-        {
-            "test_bury_and_delete_of_several_when_one_is_unknown_change_nothing[fifottl-spark]",
-        }
-    ),
-    "test_case_x_c_counters": frozenset(
-        {
-            "test_each_verb_has_one_event_and_one_count",
-        }
-    ),
     "test_conflicts": frozenset(
         {
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-put, take]",
-        }
-    ),
-    "test_failed_tasks": frozenset(
-        {
-            "test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest",
-            "test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_none_of_these[spark-one task has many reasons]",
-        }
-    ),
-    "test_failures": frozenset(
-        {
-            "test_df_when_tasks_have_errors_or_owners_shows_them",
-        }
-    ),
-    "test_frames_in_order": frozenset(
-        {
-            "test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order[orderBy-false]",
         }
     ),
     "test_history": frozenset(
@@ -96,11 +37,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_job_names": frozenset(
         {
             "test_jobs_when_verbs_run_are_named_after_verb_and_tube_and_a_programs_as_before",
-        }
-    ),
-    "test_large_payloads": frozenset(
-        {
-            "test_rows_of_a_frame_when_larger_than_allowed_are_refused",
         }
     ),
     "test_locations": frozenset(
@@ -163,20 +99,10 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_spark_when_it_is_given_each_text_there_is_understands_it",
         }
     ),
-    "test_unique": frozenset(
-        {
-            "test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order",
-        }
-    ),
 }
 
 #: What is left to `make test-nightly`.
 NIGHTLY: Mapping[str, frozenset[str]] = {
-    "test_bad_input": frozenset(
-        {
-            "test_put_many_with_a_bad_option_of_one_puts_none",
-        }
-    ),
     "test_blips": frozenset(
         {
             "test_close_when_one_statement_does_not_get_through_asks_again",
@@ -186,28 +112,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_capacity": frozenset(
         {
             "test_four_producers_at_once_fill_the_tube_and_never_exceed_it",
-        }
-    ),
-    "test_case_020_fifottl": frozenset(
-        {
-            "test_touch_when_the_first_ttr_has_passed_still_allows_ack",
-        }
-    ),
-    "test_case_100_limfifottl": frozenset(
-        {
-            "test_put_on_a_full_tube_returns_none_after_its_timeout",
-        }
-    ),
-    "test_case_x_b_errors": frozenset(
-        {
-            "test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason",
-        }
-    ),
-    "test_case_x_c_counters": frozenset(
-        {
-            "test_counts_are_effective_before_the_sweep",
-            "test_elapsed_delay_is_counted_as_delay",
-            "test_elapsed_ttr_is_counted_as_ttr",
         }
     ),
     "test_conflicts": frozenset(
@@ -232,29 +136,10 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_done_when_a_task_is_released_buried_kicked_or_moved_stays",
         }
     ),
-    "test_failures": frozenset(
-        {
-            "test_many_when_each_has_an_error_keeps_its_own",
-        }
-    ),
-    "test_frames_in_order": frozenset(
-        {
-            "test_put_df_of_a_frame_with_empty_partitions_puts_each_row_once[few]",
-            "test_put_df_of_a_frame_with_empty_partitions_puts_each_row_once[none]",
-            "test_put_df_of_a_frame_with_empty_partitions_puts_each_row_once[one]",
-            "test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order[orderBy and limit-true]",
-            "test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order[repartitionByRange-true]",
-        }
-    ),
     "test_history": frozenset(
         {
             "test_ack_of_a_whole_lease_segment_only_removes_files",
             "test_looking_makes_no_commit_to_any_table",
-        }
-    ),
-    "test_limits": frozenset(
-        {
-            "test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them",
         }
     ),
     "test_lost_answers": frozenset(
@@ -337,12 +222,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-put_df]",
         }
     ),
-    "test_streams": frozenset(
-        {
-            "test_changes_when_the_stream_starts_anew_go_on_where_it_was",
-            "test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one",
-        }
-    ),
     "test_subqueues": frozenset(
         {
             "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
@@ -351,18 +230,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_take_of_named_subqueues_takes_these_only_by_one_commit",
             "test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next",
             "test_take_when_a_rival_came_first_while_it_paused_takes_nothing",
-        }
-    ),
-    "test_unique": frozenset(
-        {
-            "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
-            "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
-        }
-    ),
-    "test_unreadable_payloads": frozenset(
-        {
-            "test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused[spark-day]",
-            "test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused[spark-local]",
         }
     ),
     "test_vacuum": frozenset(

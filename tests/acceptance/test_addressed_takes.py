@@ -46,7 +46,6 @@ ADDRESSES: tuple[tuple[Any, str], ...] = (
 )
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(("utube", "expected"), ADDRESSES)
 def test_take_many_when_it_names_subqueues_takes_from_these_in_order(
     tube: Tube, utube: Any, expected: str
@@ -54,7 +53,6 @@ def test_take_many_when_it_names_subqueues_takes_from_these_in_order(
     assert data_of(tube.take_many(9, utube=utube)) == list(expected)
 
 
-@pytest.mark.without_spark
 def test_take_when_it_names_subqueues_goes_by_their_order_priorities_and_leases(
     tube: Tube, clock: ManualClock
 ) -> None:
@@ -94,6 +92,7 @@ def test_take_arrow_when_it_names_subqueues_holds_these(tube: Tube, other: Queue
     assert tube.take(0, utube=["one", 7]) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_take_df_when_it_names_a_subqueue_holds_it(tube: Tube) -> None:
     with pytest.raises(InvalidOptionError, match="utube"):
@@ -103,7 +102,6 @@ def test_take_df_when_it_names_a_subqueue_holds_it(tube: Tube) -> None:
     assert data_of(tube.take_many(9)) == ["b", "c", "d", "e"]
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(("utube", "expected"), [("one", ["f"]), ("two", ["b"]), ("none such", [])])
 def test_exchange_when_it_names_a_subqueue_takes_from_no_other_and_frees_its_own(
     tube: Tube, other: Queue, utube: str, expected: list[str]
@@ -116,7 +114,6 @@ def test_exchange_when_it_names_a_subqueue_takes_from_no_other_and_frees_its_own
     assert data_of(tube.exchange(ack=[], take=9, utube=7)) == ["e"]
 
 
-@pytest.mark.without_spark
 def test_waiting_take_when_it_names_a_subqueue_gets_the_next_task_of_it(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -136,7 +133,6 @@ def test_waiting_take_when_it_names_a_subqueue_gets_the_next_task_of_it(
     assert later.result(WAIT).table.column("data").to_pylist() == ['"next"']
 
 
-@pytest.mark.without_spark
 def test_waiting_take_when_its_subqueue_stays_empty_ends_with_nothing(
     tube: Tube, clock: ManualClock
 ) -> None:
@@ -164,7 +160,6 @@ NO_ADDRESSES = [
 ]
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", TAKES)
 def test_take_when_it_names_no_subqueue_is_refused_before_anything_is_written(
     tube: Tube, shared_tube: SharedTube, versions: Callable[[], dict[str, int]], verb: str
@@ -181,7 +176,6 @@ def test_take_when_it_names_no_subqueue_is_refused_before_anything_is_written(
     assert versions() == before
 
 
-@pytest.mark.without_spark
 def test_work_when_it_names_a_subqueue_works_off_that_one(tube: Tube) -> None:
     seen: list[Any] = []
 

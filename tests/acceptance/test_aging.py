@@ -74,7 +74,7 @@ TAKES: dict[str, Callable[[Tube], Iterable[Any]]] = {
     "by exchange": by_exchange,
     "as Arrow": as_arrow,
 }
-ON_SPARK = [*without_spark("one by one", "by exchange"), "many at once", "as Arrow"]
+ON_SPARK = [*without_spark("one by one", "by exchange", "as Arrow"), "many at once"]
 
 
 @pytest.mark.thorough
@@ -129,7 +129,6 @@ def test_kick_and_list_when_a_tube_has_aging_are_in_the_order_of_ranks(
     assert data_of(tube.tasks_by_state("r")) == in_order(put)[:5]
 
 
-@pytest.mark.without_spark
 def test_put_arrow_when_a_tube_has_aging_gives_the_ranks_of_put_many(
     new_tube: NewTube,
 ) -> None:
@@ -173,7 +172,6 @@ def test_put_df_when_a_tube_has_aging_gives_the_ranks_of_put_many(
         assert {row.pri for row in batch.df.collect()} == {0, 1, 7}
 
 
-@pytest.mark.without_spark
 def test_aging_when_it_ends_with_the_tube_empty_leaves_the_order_by_priority(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

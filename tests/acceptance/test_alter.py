@@ -125,6 +125,7 @@ def test_capacity_when_it_is_altered_holds_for_the_next_put_and_is_never_removed
     assert tube.put(3) is None
 
 
+@pytest.mark.on_spark
 def test_alter_when_options_change_commits_to_the_registry_alone(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
+from tests.acceptance.support import calls, counts, data_of, ids_of, take
 from tests.thorough import without_spark
 from tubeq_spark import (
     InvalidOptionError,
@@ -22,8 +22,6 @@ from tubeq_spark import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
     from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
@@ -67,6 +65,7 @@ def looks(task: Task) -> tuple[Any, ...]:
 # -- put_arrow -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "type_name",
     ["utubettl", *without_spark("fifo", "fifottl", "limfifottl", "utube")],
@@ -92,7 +91,6 @@ def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: 
     assert after.task_id > tasks[-1].task_id
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("defaults", [{}, {"pri": 3, "ttl": 60, "ttr": 7, "delay": 2}], ids=str)
 def test_put_arrow_makes_of_options_what_put_many_makes(
     new_tube: NewTube, defaults: dict[str, Any]
@@ -116,7 +114,6 @@ def test_put_arrow_makes_of_options_what_put_many_makes(
     assert [looks(task) for task in all_tasks(tube)[-7:]] == wanted
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "columns",
     [
@@ -153,20 +150,6 @@ def test_put_arrow_of_any_type_that_holds_options_puts_them(
     assert [task.utube for task in all_tasks(tube)] in ([None, None], ["a", None], ["1", None])
 
 
-@pytest.mark.frames
-@pytest.mark.thorough
-def test_put_df_rounds_durations_as_put_many_does(new_tube: NewTube, spark: SparkSession) -> None:
-    tube = new_tube("fifottl")
-    delays = [5e-7, 1.5e-6, 2.5e-6]
-    wanted = [looks(task) for task in tube.put_many([PutItem(1, delay=delay) for delay in delays])]
-
-    tube.put_df(
-        spark.createDataFrame([("1", delay) for delay in delays], "data STRING, delay DOUBLE")
-    )
-
-    assert [looks(task) for task in all_tasks(tube)[-3:]] == wanted
-
-
 class Stream:
     """What other programs' tables are to Arrow."""
 
@@ -177,7 +160,6 @@ class Stream:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "given",
     [
@@ -198,7 +180,6 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
     assert data_of(all_tasks(fifo)) == [1, 2, 3]
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(
     ("type_name", "columns", "says"),
     [
@@ -244,7 +225,6 @@ def test_put_arrow_with_bad_values_or_columns_is_refused_before_anything_is_writ
     assert versions() == before
 
 
-@pytest.mark.without_spark
 def test_put_arrow_of_what_is_no_table_of_payloads_is_refused(fifo: Tube) -> None:
     twice = pa.table([pa.array(["1"]), pa.array(["1"])], names=["data", "data"])
     for table, said in (
@@ -261,7 +241,6 @@ def test_put_arrow_of_what_is_no_table_of_payloads_is_refused(fifo: Tube) -> Non
             fifo.put_arrow(texts("8"), key=key)  # type: ignore[arg-type]
 
 
-@pytest.mark.without_spark
 def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
     new_tube: NewTube, other: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -286,7 +265,6 @@ def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
             tube.put_arrow(texts("1"), key=key)
 
 
-@pytest.mark.without_spark
 def test_put_arrow_when_the_program_changes_its_memory_afterwards_keeps_what_was_put(
     fifo: Tube,
 ) -> None:
@@ -300,34 +278,6 @@ def test_put_arrow_when_the_program_changes_its_memory_afterwards_keeps_what_was
     assert data_of(fifo.take_many(3)) == [1, 2, 3]
 
 
-@pytest.mark.without_spark
-def test_put_arrow_and_take_arrow_count_by_task_and_call_no_callback(
-    queue: Queue, new_tube: NewTube
-) -> None:
-    changes = Changes()
-    tube = new_tube("fifottl", on_task_change=changes, max_attempts=1)
-    tube.put_arrow(texts("1", "2", "3", "4"))
-
-    batch = tube.take_arrow(4)
-    ids = batch.table["task_id"].to_pylist()
-    batch.ack(ids[:1])
-    batch.bury(ids[1:2])
-    batch.release(ids[2:3])
-    batch.touch(5)
-    batch.release()
-
-    assert changes == []
-    assert calls(queue, tube) == {
-        "put": 4,
-        "take": 4,
-        "ack": 1,
-        "bury": 3,
-        "release": 2,
-        "touch": 1,
-    }
-    assert counts(queue, tube) == {"buried": 3, "done": 1, "total": 3}
-
-
 # -- typed payloads --------------------------------------------------------------------------------
 
 
@@ -338,6 +288,7 @@ def typed(engine: Engine, queue: Queue) -> Tube:
     return engine.create_tube(queue, "typed", "fifottl", schema=schema)
 
 
+@pytest.mark.thorough
 def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) -> None:
     at = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
     table = pa.table(
@@ -361,7 +312,6 @@ def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) 
         assert batch.table["n"].to_pylist() == [None, 1]
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
@@ -409,6 +359,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.thorough
 def test_take_arrow_gives_the_next_tasks_as_a_table(new_tube: NewTube, clock: ManualClock) -> None:
     tube = new_tube("utubettl")
     put = tube.put_many(
@@ -458,7 +409,6 @@ def ids(table: pa.Table) -> list[int]:
     return found
 
 
-@pytest.mark.without_spark
 def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     tube.put_arrow(texts(*map(str, range(8))))
@@ -484,7 +434,6 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
     assert take(tube).task_id == all_ids[5]
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
@@ -508,7 +457,6 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     assert settle() == 2
 
 
-@pytest.mark.without_spark
 def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
     fifottl: Tube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -525,7 +473,6 @@ def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
     assert versions() == before
 
 
-@pytest.mark.without_spark
 def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
     queue: Queue, new_tube: NewTube
 ) -> None:
@@ -541,7 +488,6 @@ def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
     assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
 
 
-@pytest.mark.without_spark
 def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fifo: Tube) -> None:
     for tube in (fifottl, fifo):
         tube.put_arrow(texts("1"))
@@ -556,7 +502,6 @@ def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fi
     assert (batch.ack(), untimed.ack()) == (1, 1)
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_batch_touch_of_some_tasks_gives_only_these_more_time(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
@@ -583,7 +528,6 @@ def test_batch_touch_of_some_tasks_gives_only_these_more_time(
     assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 2, "ttr": 1}
 
 
-@pytest.mark.without_spark
 def test_batch_of_a_queue_that_was_closed_is_given_back_and_refused(
     fifo: Tube, session: Session
 ) -> None:

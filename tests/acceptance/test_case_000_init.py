@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-@pytest.mark.without_spark
 def test_tube_when_created_used_and_dropped_leaves_an_empty_queue(queue: Queue) -> None:
     """Case 000-2."""
     assert queue.tubes() == []

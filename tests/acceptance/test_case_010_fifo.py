@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
 
 
-@pytest.mark.without_spark
 def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
     """Case 010-1."""
     assert fifo.type == "fifo"
@@ -30,7 +29,6 @@ def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
     assert queue[fifo.name].type == "fifo"
 
 
-@pytest.mark.without_spark
 def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, queue: Queue) -> None:
     """Case 010-2."""
     fifo = new_tube("fifo")
@@ -42,7 +40,6 @@ def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, qu
     assert data_of(fifo.tasks_by_state("!")) == ["stat_2"]
 
 
-@pytest.mark.without_spark
 def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
     """Case 010-3."""
     assert fifo.put([123]) is not None
@@ -54,6 +51,7 @@ def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
     assert (done.task_id, done.state, done.data) == (task.task_id, "-", [123])
 
 
+@pytest.mark.on_spark
 def test_take_order_is_put_order(fifo: Tube) -> None:
     """Case 010-4."""
     payloads = ["first", 2, "third", 4]
@@ -67,7 +65,6 @@ def test_take_order_is_put_order(fifo: Tube) -> None:
     assert {task.state for task in tasks} == {TaskState.TAKEN}
 
 
-@pytest.mark.without_spark
 def test_take_when_all_is_taken_waits_for_a_put(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -85,7 +82,6 @@ def test_take_when_all_is_taken_waits_for_a_put(
     assert task.data == 123
 
 
-@pytest.mark.without_spark
 def test_release_regains_the_old_place(fifo: Tube) -> None:
     """Case 010-6."""
     fifo.put_many(["first", 2, "third", 4])
@@ -95,7 +91,6 @@ def test_release_regains_the_old_place(fifo: Tube) -> None:
     assert data_of(take(fifo) for _ in range(3)) == ["first", "third", 4]
 
 
-@pytest.mark.without_spark
 def test_release_wakes_a_waiting_take(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -112,7 +107,6 @@ def test_release_wakes_a_waiting_take(
     assert again.data == "test123"
 
 
-@pytest.mark.without_spark
 def test_kick_revives_the_oldest_buried_for_waiting_takes(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -135,14 +129,12 @@ def test_kick_revives_the_oldest_buried_for_waiting_takes(
         tube.peek(ids[3])
 
 
-@pytest.mark.without_spark
 def test_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None:
     """Case 010-9."""
     with pytest.raises(TubeExistsError, match=fifo.name):
         queue.create_tube(fifo.name, "fifo")
 
 
-@pytest.mark.without_spark
 def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue: Queue) -> None:
     """Case 010-10."""
     with session() as owner:
@@ -155,7 +147,6 @@ def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue
         queue.tube("passing")
 
 
-@pytest.mark.without_spark
 def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
     """Case 010-11."""
     ids = ids_of(fifo.put_many([1, 2, 3]))
@@ -166,7 +157,6 @@ def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -
     assert [fifo.peek(task_id).state.value for task_id in ids] == ["r", "r", "r"]
 
 
-@pytest.mark.without_spark
 def test_if_not_exists_with_other_options_gives_the_existing_tube(fifo: Tube, queue: Queue) -> None:
     """Case 010-12."""
     again = queue.create_tube(fifo.name, "fifo", if_not_exists=True, temporary=True)
@@ -175,7 +165,6 @@ def test_if_not_exists_with_other_options_gives_the_existing_tube(fifo: Tube, qu
     assert again.options == fifo.options
 
 
-@pytest.mark.without_spark
 def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
     """Case 010-13."""
     fifo = new_tube("fifo")
@@ -189,7 +178,6 @@ def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
     assert fifo.take(timeout=0) is None
 
 
-@pytest.mark.without_spark
 def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     fifo: Tube, queue: Queue, session: Session
 ) -> None:
@@ -203,7 +191,6 @@ def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     assert elsewhere.options == fifo.options
 
 
-@pytest.mark.without_spark
 def test_tasks_by_state_gives_the_tasks_in_that_state(fifo: Tube) -> None:
     """Case 010-15."""
     ids = ids_of(fifo.put_many(range(10)))

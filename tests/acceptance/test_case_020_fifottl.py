@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 # The first, as others would not end if an ended life did not end its task: a sweep goes on until all is swept.
-@pytest.mark.without_spark
 def test_take_when_a_life_has_ended_gives_the_next_task(fifottl: Tube, clock: ManualClock) -> None:
     fifottl.put("ended", ttl=1)
     fifottl.put("next")
@@ -34,14 +33,12 @@ def test_take_when_a_life_has_ended_gives_the_next_task(fifottl: Tube, clock: Ma
     assert fifottl.take(timeout=0) is None
 
 
-@pytest.mark.without_spark
 def test_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
     """Case 020-1."""
     assert fifottl.type == "fifottl"
     assert queue[fifottl.name].type == "fifottl"
 
 
-@pytest.mark.without_spark
 def test_statistics_after_the_script_count_a_delayed_task_too(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -53,7 +50,6 @@ def test_statistics_after_the_script_count_a_delayed_task_too(
     assert calls(queue, fifottl) == expected["calls"]
 
 
-@pytest.mark.without_spark
 def test_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
     """Case 020-3."""
     put = fifottl.put("abc")
@@ -88,7 +84,6 @@ def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualCl
         fifottl.ack(put.task_id)
 
 
-@pytest.mark.without_spark
 def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
     """Case 020-5."""
     task = put_and_take(fifottl, "abc")
@@ -100,7 +95,6 @@ def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
         fifottl.ack(task.task_id)
 
 
-@pytest.mark.without_spark
 def test_bury_ends_the_lease_and_kick_wakes_a_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -121,7 +115,6 @@ def test_bury_ends_the_lease_and_kick_wakes_a_take(
     assert (again.task_id, again.state, again.data) == (task.task_id, "t", "abc")
 
 
-@pytest.mark.without_spark
 def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     new_tube: NewTube, session: Session
 ) -> None:
@@ -135,6 +128,7 @@ def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     assert elsewhere.peek(task.task_id) == task
 
 
+@pytest.mark.thorough
 def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     for data, pri in (("e", 4), ("b", 1), ("c", 2)):
@@ -145,7 +139,6 @@ def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     assert data_of(tube.take_many(9)) == ["e", "f"]
 
 
-@pytest.mark.without_spark
 def test_kick_of_a_task_without_attempts_left_forgets_them(new_tube: NewTube) -> None:
     tube = new_tube("fifottl", max_attempts=2)
     tube.put("worn")
@@ -158,6 +151,7 @@ def test_kick_of_a_task_without_attempts_left_forgets_them(new_tube: NewTube) ->
     assert tube.release(task.task_id).state == "r"
 
 
+@pytest.mark.nightly
 def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     fifottl: Tube, clock: ManualClock
 ) -> None:
@@ -170,7 +164,6 @@ def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     assert fifottl.ack(task.task_id).state == "-"
 
 
-@pytest.mark.without_spark
 def test_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None:
     """Case 020-10."""
     task = put_and_take(fifottl, ["test_task"], ttl=10, ttr=20)
@@ -181,7 +174,6 @@ def test_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None
     assert fifottl.peek(task.task_id) == released
 
 
-@pytest.mark.without_spark
 def test_drop_with_a_buried_task_leaves_a_working_queue(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -196,7 +188,6 @@ def test_drop_with_a_buried_task_leaves_a_working_queue(
     assert tube.name not in queue.sweep().tubes
 
 
-@pytest.mark.without_spark
 def test_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
     """Case 020-12."""
     ids = ids_of(fifottl.put_many(range(10)))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube
     from tubeq_spark import Tube
     from tubeq_spark.testing import ManualClock
 
 
-@pytest.mark.without_spark
 def test_take_from_one_tube_when_ttl_has_passed_gives_none(
     fifottl: Tube, clock: ManualClock
 ) -> None:
@@ -24,7 +21,6 @@ def test_take_from_one_tube_when_ttl_has_passed_gives_none(
         assert fifottl.take(timeout=0) is None
 
 
-@pytest.mark.without_spark
 def test_take_from_several_tubes_when_ttl_has_passed_gives_none(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

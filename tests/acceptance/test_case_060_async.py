@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.acceptance.support import WAIT, data_of, ids_of
 
 if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube
 
 
-@pytest.mark.without_spark
 def test_take_by_five_waiting_consumers_gives_each_a_task_of_its_own(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Task, Tube
 
 
-@pytest.mark.without_spark
 def test_on_task_change_is_called_for_every_change_until_it_is_replaced(
     new_tube: NewTube,
 ) -> None:
@@ -39,7 +38,6 @@ def test_on_task_change_is_called_for_every_change_until_it_is_replaced(
     assert (len(first), len(second)) == (3, 3)
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "take",
     [

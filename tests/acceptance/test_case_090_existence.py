@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-@pytest.mark.without_spark
 def test_tubes_follow_create_and_drop(queue: Queue, other: Queue) -> None:
     """Case 090-17."""
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-@pytest.mark.without_spark
 def test_drop_after_the_consumer_closed_is_not_refused(
     new_tube: NewTube, session: Session, queue: Queue
 ) -> None:
@@ -29,7 +28,6 @@ def test_drop_after_the_consumer_closed_is_not_refused(
     assert fifottl.name not in queue
 
 
-@pytest.mark.without_spark
 def test_close_while_its_own_take_waits_does_not_take_what_it_releases(
     engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -46,7 +44,6 @@ def test_close_while_its_own_take_waits_does_not_take_what_it_releases(
     assert tube.peek(put.task_id).state == "r"
 
 
-@pytest.mark.without_spark
 def test_close_and_start_anew_makes_all_taken_tasks_ready(
     new_tube: NewTube, session: Session
 ) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("session_uuid", ["just-for-fun", "", "1234"])
 def test_identify_with_a_malformed_uuid_is_refused(queue: Queue, session_uuid: str) -> None:
     """Case 180-1."""
@@ -26,7 +25,6 @@ def test_identify_with_a_malformed_uuid_is_refused(queue: Queue, session_uuid: s
     assert queue.identify() == own
 
 
-@pytest.mark.without_spark
 def test_ack_by_another_member_of_a_shared_session_works(fifo: Tube, session: Session) -> None:
     """Case 180-2."""
     with session() as first:
@@ -43,7 +41,6 @@ def test_ack_by_another_member_of_a_shared_session_works(fifo: Tube, session: Se
     assert (done.task_id, done.state) == (task.task_id, "-")
 
 
-@pytest.mark.without_spark
 def test_join_within_the_ttr_of_a_silent_session_allows_ack(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:
@@ -58,7 +55,6 @@ def test_join_within_the_ttr_of_a_silent_session_allows_ack(
     assert (done.task_id, done.state) == (task.task_id, "-")
 
 
-@pytest.mark.without_spark
 def test_sweep_after_the_ttr_of_a_silent_session_releases_its_tasks(
     fifo: Tube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:

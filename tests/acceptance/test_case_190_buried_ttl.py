@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-@pytest.mark.without_spark
 def test_buried_task_outlives_its_ttr_but_not_its_ttl(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-@pytest.mark.without_spark
 def test_cfg_switches_in_replicaset_back_and_forth(queue: Queue) -> None:
     """Case 210-1."""
     for value in (True, False, True, False):
         assert queue.cfg(in_replicaset=value)["in_replicaset"] is value
 
 
-@pytest.mark.without_spark
 def test_create_tube_temporary_when_in_replicaset_is_refused(session: Session) -> None:
     """Case 210-2."""
     queue = session()

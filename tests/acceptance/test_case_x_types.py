@@ -1,7 +1,6 @@
-"""Cases X-A, X-B, X-C, X-D and X-G in the types that the other modules leave out.
+"""Cases X-A, X-B, X-C, X-D and X-G in each type: what a type could get wrong although all share their verbs.
 
-All types share their verbs; what is here is what a type could still get wrong: events, counters,
-the neighbours in a sub-queue, expiry, and what a truncate or a bad callback leaves behind.
+These are events, counters, the neighbours in a sub-queue, expiry, and what a truncate or a bad callback leaves behind.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Task
     from tubeq_spark.testing import ManualClock
 
-TYPES = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("limfifottl", "utube")])
-TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *without_spark("utubettl")])
+TYPES = pytest.mark.parametrize(
+    "type_name", ["fifottl", *without_spark("fifo", "limfifottl", "utube", "utubettl")]
+)
+TIMED = pytest.mark.parametrize("type_name", ["fifottl", *without_spark("limfifottl", "utubettl")])
 
 
-@pytest.mark.without_spark
+@pytest.mark.thorough
 @TYPES
 def test_each_verb_has_one_event_and_no_neighbour_has_any(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -37,6 +38,7 @@ def test_each_verb_has_one_event_and_no_neighbour_has_any(
     take(tube)
     tube.release(first.task_id)
     assert changes.drain() == [("take", "a", "t"), ("release", "a", "r")]
+    tube.peek(first.task_id)
     assert tube.bury(first.task_id).as_tuple() == (first.task_id, "!", "a")
     assert tube.bury(first.task_id).state == "!"
     assert tube.kick(3) == 1
@@ -61,7 +63,6 @@ def test_each_verb_has_one_event_and_no_neighbour_has_any(
     assert counts(queue, tube) == {"done": 2}
 
 
-@pytest.mark.without_spark
 @TYPES
 def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -90,7 +91,7 @@ def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     tube.drop()
 
 
-@pytest.mark.without_spark
+@pytest.mark.on_spark
 @TIMED
 def test_what_time_ends_is_told_and_counted_once(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
@@ -105,7 +106,10 @@ def test_what_time_ends_is_told_and_counted_once(
     changes.clear()
 
     clock.advance(1)
-    queue.sweep()
+    assert counts(queue, tube) == {"ready": 2, "taken": 1, "total": 3}
+    report = queue.sweep().tubes[tube.name]
+    assert (report.expired, report.readied + report.released) == (1, 2)
+    assert counts(queue, tube) == {"ready": 2, "taken": 1, "done": 1, "total": 3}
     assert sorted(changes.drain()) == [
         ("delay", "delayed", "r"),
         ("ttl", "expired", "-"),
@@ -124,7 +128,6 @@ def test_what_time_ends_is_told_and_counted_once(
     assert counts(queue, tube) == {"ready": 2, "total": 2, "done": 2}
 
 
-@pytest.mark.without_spark
 @TIMED
 def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> None:
     """Cases X-D6, X-D8, X-D9 and X-D11."""
@@ -147,7 +150,6 @@ def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> No
     assert endless.next_event is None
 
 
-@pytest.mark.without_spark
 def test_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
     """Case X-B3."""
     tube = new_tube("utube")

@@ -106,22 +106,12 @@ def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
     assert len(seen(place)) == 30
 
 
-def test_work_when_its_options_end_by_two_dashes_starts_its_processes(
-    place: Path, queue: Queue
-) -> None:
-    queue["jobs"].put_many(range(4))
-
-    code, result = ended(started(place, "--processes", "2", "--idle", "1", "--", "job:note"))
-
-    assert (code, result.get("done")) == (0, 4), result
-
-
 def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queue) -> None:
     hosts = queue.create_tube("hosts", "utube")
     hosts.put_many([PutItem(name, utube=name) for name in "abcd"])
 
-    named = ("--utube", "b", "--utube=d")
-    code, result = ended(started(place, "job:note", *named, "--idle", "0", tube="hosts"))
+    options = ("--utube", "b", "--utube=d", "--processes=2", "--idle", "1", "--")
+    code, result = ended(started(place, *options, "job:note", tube="hosts"))
 
     assert (code, result["done"]) == (0, 2)
     assert [task.data for task in hosts.tasks_by_state("r")] == ["a", "c"]

@@ -346,29 +346,6 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     assert handler.hits == stored(place)
 
 
-@pytest.mark.processes
-def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
-    place: str, root: str, handler: type[CountingHandler]
-) -> None:
-    handler.open = threading.Event()
-    try:
-        with Program("--location", place, "--timeout", "200", root) as program:
-            program.wait_for(lambda: bool(handler.hits))
-            program.signal(signal.SIGINT)
-            program.wait_for_line("Finishing the batch in hand")
-            program.signal(signal.SIGINT)
-            # The page that is being fetched is still waited for.
-            handler.open.set()
-            ended_with, said = program.end()
-    finally:
-        handler.open.set()
-
-    assert ended_with == 130, said
-    assert "stopped at once; nothing is lost" in said
-    left = tasks(place)
-    assert (left["taken"], left["ready"] + len(stored(place))) == (0, left["ready"] + 1)
-
-
 def test_crawl_where_there_is_no_queue_or_another_one_works_is_refused(
     place: str, root: str
 ) -> None:

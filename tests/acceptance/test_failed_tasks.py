@@ -65,7 +65,6 @@ def data_in(tube: Tube, state: str) -> list[Any]:
 # -- what a program says of single tasks -------------------------------------------------------------
 
 
-@pytest.mark.without_spark
 def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -84,7 +83,6 @@ def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
     )
 
 
-@pytest.mark.without_spark
 def test_block_that_names_failed_tasks_when_all_is_settled_ends_quietly(
     new_tube: NewTube,
 ) -> None:
@@ -102,7 +100,6 @@ def test_block_that_names_failed_tasks_when_all_is_settled_ends_quietly(
         raise FailedTasks({})
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("reads", [True, False])
 def test_block_that_names_tasks_of_another_batch_lets_the_error_reach_that_batch(
     new_tube: NewTube, queue: Queue, reads: bool
@@ -124,7 +121,6 @@ def test_block_that_names_tasks_of_another_batch_lets_the_error_reach_that_batch
     )
 
 
-@pytest.mark.without_spark
 def test_block_that_names_a_task_that_is_in_no_batch_raises_and_acks_nothing(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -143,25 +139,6 @@ def test_block_that_names_a_task_that_is_in_no_batch_raises_and_acks_nothing(
     assert counts(queue, tube) == {"ready": 2, "buried": 1, "total": 3}
 
 
-@pytest.mark.without_spark
-def test_block_that_names_failed_tasks_after_the_lease_says_not_taken(
-    new_tube: NewTube, clock: ManualClock, queue: Queue
-) -> None:
-    tube = new_tube("fifottl", ttr=TTR)
-
-    def fail() -> None:
-        with taken(tube, 2) as batch:
-            ids = by_data(batch)
-            clock.advance(TTR)
-            raise FailedTasks({ids[1]: "late"})
-
-    with pytest.raises(NotTakenError):
-        fail()
-
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
     new_tube: NewTube, queue: Queue, type_name: str, caplog: pytest.LogCaptureFixture
@@ -187,7 +164,6 @@ def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
     assert tube.kick(None, where="error LIKE 'Bury%'") == 1
 
 
-@pytest.mark.without_spark
 def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
     fifottl: Tube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -229,6 +205,7 @@ def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
 # -- process -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -243,27 +220,6 @@ def test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest(
     assert batch.process(lambda _: pytest.fail("nothing is left")) == BatchReport()
 
 
-@pytest.mark.without_spark
-def test_process_of_a_batch_when_some_tasks_are_bad_finds_them_and_no_other_loses_an_attempt(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifottl", max_attempts=2)
-    handler = Handler(3, 40)
-    batch = taken(tube, 50)
-
-    assert batch.process(handler) == BatchReport(48, 2)
-
-    assert handler.batches[:3] == [list(range(50)), list(range(25)), list(range(12))]
-    assert data_in(tube, "r") == [3, 40]
-    with tube.take_arrow(50) as batch:
-        report = batch.process(handler)
-    assert (report.done, report.failed, report.buried, report.given_back) == (0, 2, 2, 0)
-    assert str(report.error) == "3 is bad"
-    assert data_in(tube, "!") == [3, 40]
-    assert counts(queue, tube) == {"buried": 2, "done": 48, "total": 2}
-
-
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_the_handler_is_broken_uses_up_no_attempts_of_what_it_has_not_tried(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -285,7 +241,6 @@ def test_process_of_a_batch_when_the_handler_is_broken_uses_up_no_attempts_of_wh
     }
 
 
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_an_error_says_nothing_of_the_tasks_raises_it(
     fifottl: Tube,
 ) -> None:
@@ -302,7 +257,6 @@ def test_process_of_a_batch_when_an_error_says_nothing_of_the_tasks_raises_it(
     assert [task.attempts for task in fifottl.tasks_by_state("r")] == [1] * 4
 
 
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_its_calls_take_long_renews_the_leases(
     new_tube: NewTube, clock: ManualClock, queue: Queue
 ) -> None:
@@ -322,7 +276,6 @@ def test_process_of_a_batch_when_its_calls_take_long_renews_the_leases(
     assert "renew" not in queue.statistics(tube.name)["calls"]
 
 
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_its_lease_ends_says_not_taken_and_acks_nothing(
     new_tube: NewTube, clock: ManualClock, queue: Queue
 ) -> None:
@@ -342,7 +295,6 @@ def test_process_of_a_batch_when_its_lease_ends_says_not_taken_and_acks_nothing(
         tube.truncate()
 
 
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_an_argument_is_bad_calls_nothing(fifottl: Tube) -> None:
     batch = taken(fifottl, 2)
 
@@ -357,7 +309,6 @@ def test_process_of_a_batch_when_an_argument_is_bad_calls_nothing(fifottl: Tube)
     assert batch.release() == 2
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(("halves", "fails_at"), [(True, 1), (True, 3), (False, 1)])
 def test_process_of_a_batch_when_its_tasks_cannot_be_read_raises_and_blames_no_task(
     new_tube: NewTube, monkeypatch: pytest.MonkeyPatch, halves: bool, fails_at: int
@@ -399,6 +350,7 @@ ROWS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
 def test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_none_of_these(
     spark: SparkSession, new_tube: NewTube, rows: str

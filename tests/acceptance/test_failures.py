@@ -63,19 +63,6 @@ def test_error_when_nothing_new_is_said_stays_until_the_task_is_acked(
         tube.peek(task.task_id)
 
 
-def test_release_when_the_error_is_an_exception_has_its_traceback(new_tube: NewTube) -> None:
-    tube = new_tube("fifo")
-    task = put_and_take(tube, "a")
-    try:
-        int("x")
-    except ValueError as error:
-        released = tube.release(task.task_id, error=error)
-
-    assert released.error is not None
-    assert released.error.startswith("ValueError: invalid literal for int() with base 10: 'x'\n")
-    assert "test_failures.py" in released.error
-
-
 @pytest.mark.parametrize("state", ["ready", "taken", "delayed"])
 def test_bury_when_it_has_an_error_keeps_it_whatever_the_state(
     new_tube: NewTube, other: Queue, clock: ManualClock, state: str
@@ -98,6 +85,7 @@ def test_bury_when_it_has_an_error_keeps_it_whatever_the_state(
     assert error_of(tube, task) == "why"
 
 
+@pytest.mark.nightly
 def test_many_when_each_has_an_error_keeps_its_own(new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     tube.put_many([*"abcde"])
@@ -173,6 +161,7 @@ def test_error_when_it_is_bad_is_refused_before_anything_is_written(
     assert versions()[tube.name] == before[tube.name] + 1
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_df_when_tasks_have_errors_or_owners_shows_them(queue: Queue, new_tube: NewTube) -> None:
     tube = new_tube("fifo")
@@ -206,24 +195,6 @@ def test_batch_when_a_table_has_errors_keeps_them(new_tube: NewTube, verb: str, 
     state = "~" if verb == "release" else "!"
     found = {task.task_id: task.error for task in tube.tasks_by_state(state)}
     assert found == {i: f"error of {i}" for i in ids[1:]}
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()], ids=str)
-def test_batch_when_a_table_has_errors_of_any_type_of_text_keeps_them(
-    new_tube: NewTube, kind: pa.DataType
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_many([*"abcd"])
-    batch = tube.take_arrow(4)
-    ids = batch.table.column("task_id")
-    plain = pa.array(["why", "so"], kind)
-    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.uint32()), plain)
-
-    assert batch.release(pa.table({"task_id": ids[:2], "error": plain})) == 2
-    assert batch.fail(pa.table({"task_id": ids[2:], "error": coded})) == 2
-
-    assert [task.error for task in tube.tasks_by_state("r")] == ["why", "so"] * 2
 
 
 def test_batch_when_a_table_has_no_error_for_some_is_refused(
@@ -413,7 +384,6 @@ def test_session_when_it_died_delays_its_tasks_from_their_release_on(
 # -- work ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.without_spark
 def test_work_when_handlers_fail_keeps_the_error_of_each(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

@@ -78,7 +78,6 @@ PICKED: dict[str, list[object]] = {
 }
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("where", PICKED)
 def test_kick_where_a_condition_holds_kicks_these(mixed: Tube, where: str) -> None:
     expected = PICKED[where]
@@ -168,14 +167,3 @@ def test_kick_where_the_condition_is_bad_writes_nothing(
 
     assert versions() == before
     assert counts(queue, mixed) == {"buried": 4, "ready": 1, "total": 5}
-
-
-def test_kick_where_the_payload_has_a_schema_picks_by_other_columns(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl", schema="n BIGINT")
-    buried(tube, PutItem({"n": 1}, pri=1), PutItem({"n": 2}, pri=2))
-
-    with pytest.raises(InvalidOptionError, match="struct"):
-        tube.kick(where="data = 'a'")
-    assert tube.kick(None, where="pri = 2 AND data IS NOT NULL") == 1
-
-    assert ready(tube) == [{"n": 2}]

@@ -45,7 +45,6 @@ def is_refused(put: Callable[[], object], named: str, size: int) -> None:
         put()
 
 
-@pytest.mark.without_spark
 def test_payload_when_larger_than_allowed_is_refused_and_nothing_written(
     small: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -63,7 +62,6 @@ def test_payload_when_larger_than_allowed_is_refused_and_nothing_written(
     assert tube.put_arrow(pa.table({"data": [f'"{FITS}"']})).count == 1
 
 
-@pytest.mark.without_spark
 def test_typed_payload_when_larger_than_allowed_is_refused(small: Queue) -> None:
     tube = small.create_tube("large_typed", "fifo", if_not_exists=True, schema=SCHEMA)
     kind = {"headers": pa.map_(pa.string(), pa.int64()), "at": pa.struct([("n", pa.int32())])}
@@ -82,7 +80,6 @@ def test_typed_payload_when_larger_than_allowed_is_refused(small: Queue) -> None
     assert tube.put_arrow(table(TYPED)).count == 1
 
 
-@pytest.mark.without_spark
 def test_data_of_done_when_larger_than_allowed_is_refused(small: Queue) -> None:
     queue = Queue15(small)
     small.create_tube("large_done", "fifottl", if_not_exists=True)
@@ -93,6 +90,7 @@ def test_data_of_done_when_larger_than_allowed_is_refused(small: Queue) -> None:
     is_refused(lambda: queue.done(task.task_id, FITS + "xx"), "data", 104)
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_rows_of_a_frame_when_larger_than_allowed_are_refused(
     small: Queue, spark: SparkSession

@@ -34,7 +34,6 @@ def pass_time(clock: ManualClock, alive: Queue, seconds: float = 3 * TTR) -> Non
         beat(alive._context.session)
 
 
-@pytest.mark.without_spark
 def test_take_late_in_a_lease_renews_it(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -51,7 +50,6 @@ def test_take_late_in_a_lease_renews_it(
     assert mine.ack(task.task_id).data == "second"
 
 
-@pytest.mark.without_spark
 def test_session_lives_as_long_as_its_batch_was_touched_for(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -67,7 +65,6 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
     assert batch.ack() == 1
 
 
-@pytest.mark.without_spark
 def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_beat(
     engine: Engine,
     queue: Queue,
@@ -91,7 +88,6 @@ def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_b
     assert mine[tube.name].ack(task.task_id).data == "a"
 
 
-@pytest.mark.without_spark
 def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Session) -> None:
     made: Tube = queue.create_tube("of_the_first", temporary=True)
     made.put("a")
@@ -136,7 +132,6 @@ def refuse(tube: Tube, task_id: int) -> None:
         tube.ack(task_id)
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbour_alone(

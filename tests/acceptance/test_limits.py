@@ -327,7 +327,7 @@ def test_take_in_a_fair_tube_goes_by_priority_first(new_tube: NewTube, clock: Ma
     assert served(tube, 8) == "vxvxuwuw"
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

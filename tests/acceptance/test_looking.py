@@ -77,7 +77,6 @@ def test_why_when_tasks_come_before_it_says_how_many_and_writes_nothing(
             fifottl.why(number)
 
 
-@pytest.mark.without_spark
 def test_why_when_a_task_is_in_another_state_says_until_when(
     fifottl: Tube, queue: Queue, other: Queue, clock: ManualClock
 ) -> None:
@@ -99,7 +98,6 @@ def test_why_when_a_task_is_in_another_state_says_until_when(
     assert why(fifottl, delayed) == "waits: 1 task comes before it"
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("most", [None, 1])
 def test_why_when_the_session_of_the_holder_is_over_says_that_it_is_next(
     new_tube: NewTube, session: Session, clock: ManualClock, most: int | None
@@ -117,7 +115,6 @@ def test_why_when_the_session_of_the_holder_is_over_says_that_it_is_next(
     assert take(tube).task_id == task_id
 
 
-@pytest.mark.without_spark
 def test_why_when_a_task_is_buried_or_its_tube_is_paused_says_so(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     task_id, failed, long = ids_of(tube.put_many([1, 2, 3]))
@@ -152,7 +149,6 @@ def test_why_when_its_subqueue_is_busy_says_with_which_task(
     assert why(tube, second) == """waits: 1 task of its sub-queue "o'neil" comes before it"""
 
 
-@pytest.mark.without_spark
 def test_why_when_as_many_tasks_are_taken_as_may_be_says_so(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -201,7 +197,6 @@ def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(
     assert why(tube, ids[4]) == first.format("'three'", "the first task of 1 other sub-queue comes")
 
 
-@pytest.mark.without_spark
 def test_why_in_a_fair_tube_goes_by_the_turn_of_its_subqueue(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -251,7 +246,6 @@ def test_utubes_when_tasks_are_in_all_states_counts_them_with_the_age_of_the_old
     assert counts_of(tube, 1) == [("long", 1, 0, 1, 1)]
 
 
-@pytest.mark.without_spark
 def test_utubes_are_told_by_their_tasks_then_by_the_oldest_then_by_name(
     shared_tube: SharedTube, clock: ManualClock, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -269,7 +263,6 @@ def test_utubes_are_told_by_their_tasks_then_by_the_oldest_then_by_name(
     assert versions() == before
 
 
-@pytest.mark.without_spark
 def test_utubes_when_time_has_passed_counts_states_that_nobody_has_written(
     new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:
@@ -296,7 +289,6 @@ def test_utubes_when_time_has_passed_counts_states_that_nobody_has_written(
     assert ("lapsed", 0, 0, 0, 1) in counts_of(tube)
 
 
-@pytest.mark.without_spark
 def test_utubes_when_badly_asked_for_are_refused(shared_tube: SharedTube) -> None:
     for type_name in ("fifo", "fifottl"):
         with pytest.raises(InvalidOptionError, match="has no sub-queues"):
@@ -308,6 +300,7 @@ def test_utubes_when_badly_asked_for_are_refused(shared_tube: SharedTube) -> Non
             shared_tube("utube").utubes(limit)
 
 
+@pytest.mark.on_spark
 def test_taken_utubes_shows_what_is_taken_and_when_its_last_lease_began(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -363,7 +356,6 @@ def test_session_when_it_holds_tasks_is_told_with_its_process_and_what_it_holds(
             call()
 
 
-@pytest.mark.without_spark
 def test_session_when_its_process_has_died_is_told_until_its_tasks_are_given_back(
     queue: Queue, new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:

@@ -112,7 +112,6 @@ def samples(text: str, name: str, **labels: str) -> dict[tuple[str, ...], float]
     }
 
 
-@pytest.mark.without_spark
 def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
     for bad in (-1, float("nan"), "1", True):
         with pytest.raises(InvalidOptionError):
@@ -123,7 +122,6 @@ def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
         queue.health(files=0)
 
 
-@pytest.mark.without_spark
 def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     engine: Engine, shared_location: str, clock: ManualClock, queue: Queue
 ) -> None:
@@ -203,20 +201,3 @@ def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_name
 
     assert [problem.kind for problem in found.problems] == ["settings"]
     assert name in found.problems[0].message
-
-
-def test_health_when_a_log_has_no_checkpoints_names_its_tube(location: str) -> None:
-    queue = Queue(None, location, engine="native")
-    queue.create_tube("tube").put("a")
-    log = Path(location, "tube", "_delta_log")
-    newest = max(int(file.stem) for file in log.glob("*.json"))
-    # Commits of nothing, as of a writer whose checkpoints fail.
-    for version in range(newest + 1, newest + 1_102):
-        log.joinpath(f"{version:020}.json").write_text(
-            '{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}\n'
-        )
-
-    [problem] = queue.health(drift=DAY).problems
-
-    assert (problem.kind, problem.tube) == ("log", "tube")
-    assert problem.message.startswith(f"{newest + 1_102} commits since the last checkpoint")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
     from tubeq_spark.testing import ManualClock
 
+pytestmark = pytest.mark.frames
+
 
 class Source:
     """A directory that a stream reads, a file a micro-batch; and the stream's checkpoint."""
@@ -97,19 +99,6 @@ def test_sink_when_a_batch_finds_no_room_fails_and_drops_nothing(
     source.add("b", "c", "d")
     with pytest.raises(StreamingQueryException, match="3 rows never fits"):
         source.run(tube.sink("s"))
-
-
-@pytest.mark.thorough
-def test_sink_when_no_stream_runs_needs_a_name(spark: SparkSession, new_tube: NewTube) -> None:
-    tube = new_tube("fifo")
-    rows = spark.createDataFrame([('"a"',)], "data STRING")
-
-    with pytest.raises(InvalidOptionError, match="name=None"):
-        tube.sink()(rows, 0)
-    for number in (0, 1, 0):
-        tube.sink("mine")(rows, number)
-
-    assert data_in(tube) == ["a", "a"]
 
 
 # -- process ----------------------------------------------------------------------------------
@@ -334,22 +323,6 @@ def test_changes_when_a_batch_is_settled_in_pieces_tell_each_piece(
 
 
 @pytest.mark.thorough
-def test_changes_when_a_dataframe_is_put_within_a_capacity_tell_of_its_rows_alone(
-    feeding: Queue, spark: SparkSession, listener: Listener
-) -> None:
-    tube = feeding.create_tube("fed", "limfifottl", capacity=4, change_feed=True)
-    tube.put("first")
-    changes = tube.changes()
-    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS data", "CAST(id AS STRING) AS unique")
-    assert tube.put_df(rows).count == 3
-    assert tube.put_df(rows).count == 0
-
-    told = listener.listen(changes)
-
-    assert told == [("put", number, "r") for number in range(3)]
-
-
-@pytest.mark.thorough
 def test_changes_when_segments_are_compacted_and_tombstones_removed_tell_nothing(
     spark: SparkSession, location: str, listener: Listener
 ) -> None:
@@ -368,7 +341,7 @@ def test_changes_when_segments_are_compacted_and_tombstones_removed_tell_nothing
         assert left.where("state = '-'").count() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
     new_tube: NewTube, listener: Listener, tmp_path: Path
 ) -> None:
@@ -386,7 +359,7 @@ def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
         assert told == [("put", "first", "r"), ("put", "second", "r")]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one(
     queue: Queue, listener: Listener
 ) -> None:

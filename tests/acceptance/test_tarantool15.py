@@ -15,7 +15,6 @@ from tubeq_spark import (
     Queue,
     TaskNotFoundError,
     TaskState,
-    TubeNotFoundError,
 )
 from tubeq_spark.tarantool15 import Queue15, Task15
 
@@ -76,7 +75,6 @@ def drained(old: Queue15, tube: str = JOBS) -> list[Any]:
     return taken
 
 
-@pytest.mark.without_spark
 def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     queue: Queue, old: Queue15
 ) -> None:
@@ -91,15 +89,6 @@ def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     assert take(old).data == ["a", [1, None], "c"]
 
 
-@pytest.mark.without_spark
-def test_take_gives_the_higher_priority_first_then_what_was_put_first(old: Queue15) -> None:
-    for name, pri in [("e", 0), ("c", None), ("d", 127), ("b", 128), ("a", 255)]:
-        old.put(JOBS, name, pri=pri)
-
-    assert drained(old) == list("abcde")
-
-
-@pytest.mark.without_spark
 def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue15) -> None:
     put(old, "highest", pri=255)
     old.urgent(JOBS, "u1", pri=0)
@@ -114,7 +103,6 @@ def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue
     assert drained(old) == ["u3", "u2", "u1", "highest"]
 
 
-@pytest.mark.without_spark
 def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     old: Queue15,
 ) -> None:
@@ -169,7 +157,6 @@ def test_done_keeps_a_task_with_other_data_which_nobody_gets(
         foreign.peek(task_id)
 
 
-@pytest.mark.without_spark
 def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     old: Queue15, foreign: Queue15
 ) -> None:
@@ -189,7 +176,6 @@ def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     assert drained(old) == ["a"]
 
 
-@pytest.mark.without_spark
 def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     old: Queue15, clock: ManualClock
 ) -> None:
@@ -212,7 +198,6 @@ def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     assert old.take(JOBS, 0) is None
 
 
-@pytest.mark.without_spark
 def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     old: Queue15, foreign: Queue15, clock: ManualClock
 ) -> None:
@@ -227,7 +212,6 @@ def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     assert [foreign.peek(i).status for i in (ready, lost, theirs)] == ["delayed", "ready", "taken"]
 
 
-@pytest.mark.without_spark
 def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: ManualClock) -> None:
     task_id = held(old, "a", ttl=100, ttr=30, pri=5)
     created = clock.now()
@@ -258,7 +242,6 @@ def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: M
         old.meta(UNKNOWN)
 
 
-@pytest.mark.without_spark
 def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     queue: Queue, old: Queue15, other: Queue
 ) -> None:
@@ -286,7 +269,6 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     assert queue["elsewhere"].type == "fifottl"
 
 
-@pytest.mark.without_spark
 def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
     queue: Queue, session: Session
 ) -> None:
@@ -305,7 +287,6 @@ def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
     assert far.kick("again") == 1
 
 
-@pytest.mark.without_spark
 def test_verbs_of_old_when_options_were_altered_elsewhere_follow_the_new_ones(
     queue: Queue, other: Queue, clock: ManualClock
 ) -> None:
@@ -324,19 +305,6 @@ def test_verbs_of_old_when_options_were_altered_elsewhere_follow_the_new_ones(
     assert old.release(held[1], ttl=100).status == "buried"
 
 
-@pytest.mark.without_spark
-def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> None:
-    queue.create_tube("no_pri", "utube")
-
-    for verb in (old.put, old.urgent, old.take, old.kick, old.truncate, old.statistics):
-        with pytest.raises(InvalidOptionError, match="'no_pri' is a utube"):
-            verb("no_pri")
-    for verb in (old.kick, old.truncate, old.statistics):
-        with pytest.raises(TubeNotFoundError):
-            verb("nowhere")
-
-
-@pytest.mark.without_spark
 def test_arguments_that_are_none_are_refused_before_anything_is_written(
     old: Queue15, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -366,7 +334,6 @@ def test_arguments_that_are_none_are_refused_before_anything_is_written(
     assert (task.ttl, task.ttr) == (25 * 86_400.0, 60.0)
 
 
-@pytest.mark.without_spark
 def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
     queue: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:

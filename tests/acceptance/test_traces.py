@@ -17,7 +17,6 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.span import TraceState
 
 from tubeq_spark import (
-    FailedTasks,
     NotTakenError,
     Queue,
     QueueConfig,
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark import Task, Tube
-
-pytestmark = pytest.mark.without_spark
 
 TRACED = QueueConfig(traces=True)
 
@@ -200,23 +197,6 @@ def test_verb_when_it_is_refused_leaves_a_span_with_the_error(tube: Tube, spans:
     assert [event.name for event in span.events] == ["exception"]
 
 
-def test_verb_when_a_provider_fails_does_what_it_does(
-    tube: Tube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no span")
-
-    assert tube._ctx.queue.traces is not None
-    monkeypatch.setattr(tube._ctx.queue.traces._tracer, "start_span", fail)
-    tube.put("a")
-    task = tube.take(0)
-    assert task is not None
-    tube.ack(task.task_id)
-
-    tube.put("b")
-    assert tube.work(lambda _: None, idle=0).done == 1
-
-
 def test_queue_when_it_is_not_traced_imports_nothing_of_opentelemetry() -> None:
     program = (
         "import sys; from tubeq_spark.testing import InMemoryQueue\n"
@@ -366,18 +346,3 @@ def test_work_when_a_call_has_several_tasks_links_their_traces(tube: Tube, spans
     assert linked(span) == callers
     assert span.parent is None
     assert attributes(span)["messaging.batch.message_count"] == 4
-
-
-def test_batch_when_a_handler_works_on_an_arrow_table_leaves_a_span_with_its_size(
-    tube: Tube, spans: Spans
-) -> None:
-    tube.put_many(["a", "b", "c"])
-
-    report = tube.take_arrow(10).process(
-        lambda table: FailedTasks({table["task_id"][0].as_py(): "no"})
-    )
-
-    assert (report.done, report.failed) == (2, 1)
-    (span,) = spans.named("process")
-    assert linked(span) == set()
-    assert attributes(span)["messaging.batch.message_count"] == 3

@@ -133,7 +133,6 @@ def check_put_arrow(tube: Tube, stored: Stored) -> None:
         assert tube.put_arrow(pa.table(rows)).count == size
 
 
-@pytest.mark.without_spark
 def test_value_when_put_is_stored_or_refused_as_the_table_says(
     typed: Tube, other: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -154,7 +153,6 @@ def test_value_when_put_is_stored_or_refused_as_the_table_says(
     assert versions() == before
 
 
-@pytest.mark.without_spark
 def test_refusal_of_a_value_names_the_column_the_row_the_value_and_the_type(typed: Tube) -> None:
     with pytest.raises(
         InvalidOptionError,
@@ -172,7 +170,6 @@ def test_refusal_of_a_value_names_the_column_the_row_the_value_and_the_type(type
     assert typed.put_arrow(good).count == 1
 
 
-@pytest.mark.without_spark
 def test_put_arrow_of_no_struct_with_a_required_field_puts_what_put_does(new_tube: NewTube) -> None:
     tube = new_tube(
         "fifo",
@@ -197,7 +194,6 @@ def test_put_arrow_of_no_struct_with_a_required_field_puts_what_put_does(new_tub
         tube.put_arrow(pa.table(rows | {"named": lacking}))
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("kind", [pa.timestamp("s", "UTC"), pa.timestamp("ns", "Nowhere/Land")])
 def test_put_arrow_of_a_moment_that_python_cannot_show_is_refused(
     typed: Tube, kind: pa.DataType
@@ -252,7 +248,6 @@ TWICE: dict[str, tuple[pa.DataType, list[tuple[Any, int]]]] = {
 }
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("kind", TWICE)
 def test_put_of_a_map_with_a_key_twice_is_refused(new_tube: NewTube, kind: str) -> None:
     tube = new_tube("fifo", schema=f"m MAP<{kind}, INT>")
@@ -267,7 +262,6 @@ def test_put_of_a_map_with_a_key_twice_is_refused(new_tube: NewTube, kind: str) 
             tube.put({"m": twice[kind]})
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("schema", [None, "tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>"])
 def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
     new_tube: NewTube, schema: str | None
@@ -344,7 +338,6 @@ def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) ->
 # -- columns that no tube is made with -------------------------------------------------------------
 
 
-@pytest.mark.without_spark
 def test_create_tube_with_a_column_that_cannot_be_is_refused_before_anything_is_written(
     engine: Engine, queue: Queue
 ) -> None:
@@ -362,7 +355,6 @@ def test_create_tube_with_a_column_that_cannot_be_is_refused_before_anything_is_
     assert "refused" not in queue.tubes()
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("kind", ["ARRAY<{}>", "MAP<STRING, {}>", "STRUCT<x: {}>"])
 def test_create_tube_with_columns_nested_too_deep_is_refused_before_anything_is_written(
     engine: Engine, queue: Queue, kind: str

@@ -100,6 +100,7 @@ def test_put_when_a_task_in_whatever_state_has_the_key_returns_it_and_adds_nothi
     assert data_of(all_tasks(tube)) == ["a"]
 
 
+@pytest.mark.nightly
 def test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -300,20 +301,7 @@ def test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_
     assert versions()[tube.name] == before[tube.name] + 1
 
 
-def test_truncate_when_keys_are_kept_frees_them_and_keeps_the_count_of_done(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifo", unique_for=KEPT)
-    tube.put_many(keyed("a", "b", "c"))
-    tube.take_arrow(2).ack()
-
-    tube.truncate()
-
-    assert counts(queue, tube)["done"] == 2
-    assert [task.state for task in tube.put_many(keyed("a", "b", "c"))] == [TaskState.READY] * 3
-
-
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
     new_tube: NewTube, queue: Queue, clock: ManualClock, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -354,7 +342,6 @@ def test_sweep_when_kept_keys_are_in_many_segments_merges_them(
     assert_kept(tube, clock, "0", str(many - 1))
 
 
-@pytest.mark.without_spark
 def test_put_when_there_are_many_keys_adds_each_once_and_keeps_each(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -414,19 +401,10 @@ def test_put_arrow_when_a_life_or_a_kept_key_has_ended_adds_the_key_again(
     assert [task.unique for task in all_tasks(tube)] == ["b", "c"]
 
 
-def test_put_arrow_when_the_capacity_is_enough_for_what_is_new_adds_it(new_tube: NewTube) -> None:
-    tube = new_tube("limfifottl", capacity=3)
-    tube.put_arrow(rows(["a", "b"]), key="1")
-
-    assert tube.put_arrow(rows(["c", "d"])).count == 0
-    assert tube.put_arrow(rows(["a", "b", "c", "c"]), key="2").count == 1
-    assert tube.put_arrow(rows(["d"]), key="2").count == 0
-    assert [task.unique for task in all_tasks(tube)] == ["a", "b", "c"]
-
-
 # -- put_df ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order(
     spark: SparkSession, new_tube: NewTube, versions: Callable[[], dict[str, int]]

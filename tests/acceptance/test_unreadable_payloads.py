@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of, take
-from tests.thorough import thorough
+from tests.thorough import nightly, thorough
 from tubeq_spark import InvalidOptionError, PutItem, TaskState
 from tubeq_spark.model import json_payload
 from tubeq_spark.model.json_payload import DEPTH_MAX
@@ -93,7 +93,6 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
     assert calls(queue, tube) == {"put": 2, "take": 1, "bury": 1}
 
 
-@pytest.mark.without_spark
 def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_deleted(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -113,7 +112,6 @@ def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_d
     assert take(tube).data == "good"
 
 
-@pytest.mark.without_spark
 def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -130,7 +128,6 @@ def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     assert events == [("bury", "}"), ("bury", "}"), ("take", 0), ("take", 2), ("take", 4)]
 
 
-@pytest.mark.without_spark
 def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -164,7 +161,6 @@ def refused(versions: Callable[[], dict[str, int]]) -> Refused:
     return check
 
 
-@pytest.mark.without_spark
 def test_put_of_a_payload_that_is_nested_too_deep_is_refused(fifo: Tube, refused: Refused) -> None:
     for data in (deep(DEPTH_MAX + 1), deep(950)):
         with refused(f"{DEPTH_MAX} deep"):
@@ -186,11 +182,6 @@ def test_put_of_the_deepest_payload_is_taken_as_it_was(spark: SparkSession, fifo
 def untyped(engine: Engine, queue: Queue) -> Tube:
     """A tube of JSON that stays empty."""
     return engine.create_tube(queue, "refuses", "fifo")
-
-
-def _few(names: Iterable[str], *few: str) -> list[object]:
-    """Of values that go through the same plan a few stand for all."""
-    return [*few, *thorough(*(name for name in names if name not in few))]
 
 
 #: SQL literals of texts; a backslash is written twice.
@@ -238,7 +229,9 @@ def typed(queue: Queue) -> Tube:
     return queue.create_tube("typed_moments", "fifo", schema=schema)
 
 
-@pytest.mark.parametrize("column", _few(BAD_VALUES, "at", "text", "inner"))
+@pytest.mark.parametrize(
+    "column", ["at", "text", "inner", *thorough("list", "map"), *nightly("day", "local")]
+)
 def test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused(
     spark: SparkSession, typed: Tube, refused: Refused, column: str
 ) -> None:
@@ -250,7 +243,6 @@ def test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused(
         typed.put_df(spark.sql(f"SELECT {row}"))
 
 
-@pytest.mark.without_spark
 def test_take_when_payloads_are_json_decodes_each_once(
     new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import WAIT, calls, counts, data_of
+from tests.acceptance.support import WAIT, calls, counts
 from tests.concurrency.support import end_heartbeat
 from tests.waiting import until
 from tubeq_spark import (
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
-
-pytestmark = pytest.mark.without_spark
 
 
 def failing(*bad: object) -> Any:
@@ -88,16 +86,6 @@ def test_work_when_a_handler_returns_acks_its_tasks(
     assert (report.done, report.failed, report.buried) == (40, 0, 0)
     assert sorted(map(int, map(str, seen))) == [*range(40)]
     assert counted(queue, tube, "total") == 0
-
-
-def test_work_when_one_thread_works_keeps_the_order_of_the_tube(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many([PutItem("c", pri=2), PutItem("a", pri=0), PutItem("b", pri=1)])
-    seen: list[object] = []
-
-    tube.work(lambda task: seen.append(task.data), idle=0)
-
-    assert seen == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -181,40 +169,7 @@ def test_work_when_a_type_with_subqueues_cannot_delay_goes_on_with_other_subqueu
     assert seen == [*at_once, ("bad", True), ("after", True)]
 
 
-def test_work_when_it_ends_while_a_failed_task_waits_releases_it_with_its_error(
-    new_tube: NewTube,
-) -> None:
-    tube, stop = new_tube("utube", max_attempts=5), threading.Event()
-    tube.put("bad", utube="a")
-    tube.put("good", utube="b")
-
-    def handle(task: Task) -> None:
-        if task.data == "bad":
-            raise ValueError("why")
-        stop.set()
-
-    report = tube.work(handle, stop=stop)
-
-    assert (report.done, report.failed) == (1, 1)
-    (task,) = tube.tasks_by_state(TaskState.READY)
-    assert (task.data, task.attempts) == ("bad", 1)
-    assert "why" in str(task.error)
-
-
 # -- batches -----------------------------------------------------------------------------------------
-
-
-def test_work_when_calls_have_several_tasks_gives_lists_of_at_most_so_many(
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(10))
-    seen: list[list[object]] = []
-
-    report = tube.work(lambda tasks: seen.append(data_of(tasks)), batch=4, idle=0)
-
-    assert report.done == 10
-    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_work_when_a_batch_fails_finds_the_tasks_that_fail(new_tube: NewTube) -> None:
@@ -275,23 +230,6 @@ def test_work_when_a_handler_is_a_coroutine_runs_so_many_at_a_time(new_tube: New
 
     assert report.done == 12
     assert most == 3
-
-
-def test_work_when_a_coroutine_awaits_what_was_cancelled_its_task_has_failed(
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(4))
-
-    async def handle(task: Task) -> None:
-        if task.data == 1:
-            cancelled = asyncio.get_running_loop().create_future()
-            cancelled.cancel()
-            await cancelled
-
-    report = tube.work(handle, on_error="bury", idle=0)
-
-    assert (report.done, report.failed, report.buried) == (3, 1, 1)
 
 
 def test_work_when_a_coroutine_exceeds_its_time_limit_cancels_it(new_tube: NewTube) -> None:
@@ -356,29 +294,6 @@ def test_work_when_a_task_to_bury_was_deleted_works_on(
 
     assert (report.done, report.buried) == (2, 0)
     assert "was lost" in caplog.text
-
-
-def test_work_when_one_of_many_is_lost_renews_the_others_together(
-    session: Session, other: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=30)
-    tube.put_many(range(20))
-    renewals: list[str] = []
-
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("committed", "renew"):
-            renewals.append(operation)
-
-    def handle(tasks: list[Task]) -> None:
-        other[tube.name].delete(tasks[7].task_id)
-        last = tasks[-1].task_id
-        before = tube.peek(last).next_event
-        clock.advance(16)
-        until(lambda: tube.peek(last).next_event != before)
-
-    report = session(config=QueueConfig(observer=observe))[tube.name].work(handle, batch=20, idle=0)
-
-    assert (report.done, len(renewals)) == (19, 1)
 
 
 def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
@@ -454,20 +369,6 @@ def test_work_when_stopped_finishes_what_is_in_hand_and_gives_back_the_rest(
     assert working.result(WAIT).done == 2
     assert counted(queue, tube, "ready") == 48
     assert set(attempts(tube, TaskState.READY).values()) == {0}
-
-
-def test_work_when_an_error_ends_it_acks_what_has_ended(
-    queue: Queue, session: Session, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(20))
-    mine = session(config=failing_once("exchange", passes=False))[tube.name]
-
-    with pytest.raises(StoreError, match="503"):
-        mine.work(lambda _: None, idle=0)
-
-    found = counts(queue, tube)
-    assert (found["done"], found["ready"], found["total"]) == (1, 19, 19)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
