@@ -120,24 +120,13 @@ def test_put_arrow_makes_of_options_what_put_many_makes(
         {"pri": pa.array([1, None], pa.uint64()), "delay": pa.array([None, None], pa.null())},
         {"ttl": pa.array([1, 2], pa.decimal128(10, 2)), "ttr": pa.array([1, 2], pa.int8())},
         {"utube": pa.array([1, None], pa.int16())},
-        {"utube": pa.array(["a", None]).dictionary_encode()},
         {"utube": pa.array(["a", None], pa.large_string())},
-        {"data": pa.array(["1", "2"], pa.large_string())},
-        {"data": pa.array(["1", "2"]).dictionary_encode()},
-        {"data": dictionary_of(pa.array(["1", "2"], pa.string_view()))},
+        {"utube": pa.array(["a", None]).dictionary_encode()},
         {"utube": dictionary_of(pa.array(["a", None], pa.string_view()))},
+        {"data": pa.array(["1", "2"], pa.large_string())},
+        {"data": dictionary_of(pa.array(["1", "2"], pa.string_view()))},
     ],
-    ids=[
-        "uint64",
-        "decimal",
-        "int16",
-        "dictionary",
-        "large",
-        "large data",
-        "dictionary data",
-        "dictionary data of views",
-        "dictionary of views",
-    ],
+    ids=lambda columns: "".join(f"{name} {of.type}" for name, of in columns.items()),
 )
 def test_put_arrow_of_any_type_that_holds_options_puts_them(
     shared_tube: Callable[[str], Tube], columns: dict[str, Any]
@@ -183,7 +172,6 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
 @pytest.mark.parametrize(
     ("type_name", "columns", "says"),
     [
-        ("fifottl", {"pri": [-1, 1]}, "column pri='1 bad rows'"),
         ("fifottl", {"pri": [2**31, -(2**40)]}, "column pri='2 bad rows'"),
         ("fifottl", {"pri": [1.0, 2.0]}, "column pri='double'"),
         ("fifottl", {"pri": [True, False]}, "column pri='bool'"),
@@ -195,16 +183,12 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
         ("fifottl", {"utube": ["a", "b"]}, "column='utube'"),
         ("fifottl", {"priority": [1, 1]}, "column='priority'"),
         ("utube", {"utube": [1.5, 1.0]}, "column utube='double'"),
-        ("utube", {"utube": [True, True]}, "column utube='bool'"),
         ("fifo", {"pri": [1, 1]}, "column='pri'"),
         ("fifo", {"data": [1, 2]}, "column data='int64'"),
         ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ["{", "1"]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ["1], [2", "1"]}, "column data='1 bad rows'"),
         ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
         ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
-        ("fifo", {"data": ["NaN", "1"]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ['"\\ud800"', "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ["NaN", '"\\ud800"']}, "column data='2 bad rows'"),
         ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
     ],
     ids=str,
@@ -310,39 +294,6 @@ def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) 
     with typed.take_arrow(2) as batch:
         assert batch.table.column_names[:5] == ["task_id", "url", "at", "n", "tags"]
         assert batch.table["n"].to_pylist() == [None, 1]
-
-
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        ({"n": pa.array([2**31], pa.int64())}, "column n=2147483648: must be INT .*row 0"),
-        ({"at": pa.array([0], pa.timestamp("us"))}, "column at='timestamp"),
-        (
-            {"at": pa.array([1], pa.timestamp("ns", "UTC"))},
-            "column at=.* must be TIMESTAMP .*row 0",
-        ),
-        (
-            {"at": pa.array([2**60], pa.timestamp("us", "UTC"))},
-            "column at=.* must be TIMESTAMP .*row 0",
-        ),
-        ({"data": ["1"]}, "column='data'"),
-    ],
-    ids=["wide", "local", "finer", "far", "unknown"],
-)
-def test_put_arrow_of_other_columns_than_the_schemas_is_refused(
-    typed: Tube, columns: dict[str, Any], says: str
-) -> None:
-    good = {
-        "url": ["a"],
-        "at": pa.array([0], pa.timestamp("us", "UTC")),
-        "n": pa.array([1], pa.int32()),
-        "tags": pa.array([[]], pa.list_(pa.string())),
-    }
-
-    with pytest.raises(InvalidOptionError, match=f"^table {says}"):
-        typed.put_arrow(pa.table(good | columns))
-    with pytest.raises(InvalidOptionError, match="lacks the column 'url'"):
-        typed.put_arrow(pa.table({"n": good["n"]}))
 
 
 # -- take_arrow ------------------------------------------------------------------------------------

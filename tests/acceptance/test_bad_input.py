@@ -168,7 +168,6 @@ def test_verb_with_a_bad_argument_is_refused_by_its_name(
     assert (versions(), tubes.queue.cfg()) == (before, settings)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("option", [{"pri": 2**31}, {"ttl": -0.001}, {"utube": "a"}], ids=str)
 def test_put_many_with_a_bad_option_of_one_puts_none(
     tubes: Tubes, versions: Callable[[], dict[str, int]], option: dict[str, Any]

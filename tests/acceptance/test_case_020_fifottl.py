@@ -8,46 +8,19 @@ import pytest
 
 from tests.acceptance.support import (
     WAIT,
-    calls,
     data_of,
-    ids_of,
     put_and_take,
-    run_statistics_script,
     take,
 )
-from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError, TaskState
+from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError
 
 if TYPE_CHECKING:
-    from tests.acceptance.support import InBackground, NewTube, Session
+    from tests.acceptance.support import InBackground, NewTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
 
 # The first, as others would not end if an ended life did not end its task: a sweep goes on until all is swept.
-def test_take_when_a_life_has_ended_gives_the_next_task(fifottl: Tube, clock: ManualClock) -> None:
-    fifottl.put("ended", ttl=1)
-    fifottl.put("next")
-    clock.advance(1)
-
-    assert take(fifottl).data == "next"
-    assert fifottl.take(timeout=0) is None
-
-
-def test_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
-    """Case 020-1."""
-    assert fifottl.type == "fifottl"
-    assert queue[fifottl.name].type == "fifottl"
-
-
-def test_statistics_after_the_script_count_a_delayed_task_too(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    """Case 020-2."""
-    fifottl = new_tube("fifottl")
-    expected = run_statistics_script(fifottl, delayed=1)
-
-    assert queue.statistics(fifottl.name)["tasks"] == expected["tasks"]
-    assert calls(queue, fifottl) == expected["calls"]
 
 
 def test_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
@@ -115,19 +88,6 @@ def test_bury_ends_the_lease_and_kick_wakes_a_take(
     assert (again.task_id, again.state, again.data) == (task.task_id, "t", "abc")
 
 
-def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
-    new_tube: NewTube, session: Session
-) -> None:
-    """Case 020-7."""
-    tube = new_tube("fifottl", ttl=50, ttr=5, pri=3, delay=1)
-    task = tube.put("stored")
-
-    elsewhere = session().create_tube(tube.name, "fifottl", if_not_exists=True, ttl=1)
-
-    assert elsewhere.options == tube.options
-    assert elsewhere.peek(task.task_id) == task
-
-
 @pytest.mark.thorough
 def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
@@ -164,16 +124,6 @@ def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     assert fifottl.ack(task.task_id).state == "-"
 
 
-def test_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None:
-    """Case 020-10."""
-    task = put_and_take(fifottl, ["test_task"], ttl=10, ttr=20)
-
-    released = fifottl.release(task.task_id, delay=5)
-
-    assert (released.state, released.ttl, released.ttr) == ("~", 15, 20)
-    assert fifottl.peek(task.task_id) == released
-
-
 def test_drop_with_a_buried_task_leaves_a_working_queue(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -186,12 +136,3 @@ def test_drop_with_a_buried_task_leaves_a_working_queue(
 
     assert tube.name not in queue
     assert tube.name not in queue.sweep().tubes
-
-
-def test_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
-    """Case 020-12."""
-    ids = ids_of(fifottl.put_many(range(10)))
-    fifottl.take_many(4)
-
-    assert ids_of(fifottl.tasks_by_state("t")) == ids[:4]
-    assert data_of(fifottl.tasks_by_state(TaskState.READY)) == list(range(4, 10))

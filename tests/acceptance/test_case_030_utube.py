@@ -12,16 +12,14 @@ import pytest
 
 from tests.acceptance.support import (
     WAIT,
-    calls,
     counts,
     data_of,
     ids_of,
     put_and_take,
-    run_statistics_script,
     take,
 )
 from tests.thorough import without_spark
-from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
+from tubeq_spark import InvalidOptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,18 +66,6 @@ def test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue(
     assert tube.take(timeout=0) is None
     tube.ack(first.task_id)
     assert take(tube).data == 345
-
-
-@BOTH
-def test_statistics_after_the_script_are_those_of_the_other_types(
-    new_tube: NewTube, queue: Queue, type_name: str
-) -> None:
-    """Cases 030-2 and 040-2."""
-    tube = new_tube(type_name)
-    expected = run_statistics_script(tube, delayed=int(type_name == "utubettl"))
-
-    assert queue.statistics(tube.name)["tasks"] == expected["tasks"]
-    assert calls(queue, tube) == expected["calls"]
 
 
 @BOTH
@@ -173,62 +159,6 @@ def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
     assert task.data == 671
     tube.ack(task.task_id)
     assert take(tube).data == 670
-
-
-def test_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) -> None:
-    """Case 040-13."""
-    tube = shared_tube("utubettl")
-    task = put_and_take(tube, "test_task", ttl=10, ttr=20)
-    released = tube.release(task.task_id, delay=5)
-    assert (released.ttl, released.ttr) == (15, 20)
-
-
-def test_if_not_exists_gives_the_tube_of_the_same_type_only(
-    shared_tube: SharedTube, queue: Queue
-) -> None:
-    """Cases 030-7 and 040-11."""
-    tube = shared_tube("utube")
-    assert queue.create_tube(tube.name, "utube", if_not_exists=True) is tube
-    with pytest.raises(TubeExistsError):
-        queue.create_tube(tube.name, "utubettl", if_not_exists=True)
-
-
-@BOTH
-def test_tasks_by_state_after_four_of_ten_subqueues_are_taken(
-    shared_tube: SharedTube, type_name: str
-) -> None:
-    """Cases 030-8 and 040-14."""
-    tube = shared_tube(type_name)
-    tube.put_many([PutItem(i, utube=i) for i in range(10)])
-    for _ in range(2):
-        take(tube)
-    assert len(tube.take_many(2)) == 2
-
-    assert len(list(tube.tasks_by_state("r"))) == 6
-    assert len(list(tube.tasks_by_state("t"))) == 4
-
-
-def test_expired_task_is_never_taken(shared_tube: SharedTube, clock: ManualClock) -> None:
-    """Cases 050-2 and 050-3."""
-    tube = shared_tube("utubettl")
-    for round_ in range(3):
-        tube.put(f"ompq_{round_}", ttl=0.1)
-        clock.advance(0.1)
-        assert tube.take(timeout=0.1) is None
-
-
-def test_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
-    shared_tube: SharedTube, clock: ManualClock
-) -> None:
-    """Case 190-1."""
-    tube = shared_tube("utubettl")
-    task = put_and_take(tube, "task1", ttl=1, ttr=0.2)
-    tube.bury(task.task_id)
-    clock.advance(0.4)
-    assert tube.peek(task.task_id).state == "!"
-    clock.advance(2)
-    with pytest.raises(TaskNotFoundError):
-        tube.peek(task.task_id)
 
 
 def test_two_sessions_take_and_ack_two_subqueues(shared_tube: SharedTube, other: Queue) -> None:

@@ -59,16 +59,6 @@ def test_tube_when_created_is_listed_counted_and_dropped(tubeq: Tubeq) -> None:
     assert tubeq.queue.tubes() == []
 
 
-def test_sweep_tells_what_time_has_changed(tubeq: Tubeq) -> None:
-    tube = tubeq.tube("fifottl")
-    tube.put("later", delay=10)
-    tubeq.clock.advance(10)
-
-    [swept] = tubeq.json("sweep")
-
-    assert (swept["tube"], swept["readied"], swept["error"]) == (tube.name, 1, None)
-
-
 # -- looking -------------------------------------------------------------------------------------------
 
 
@@ -598,20 +588,6 @@ def test_sweeper_as_a_command_sweeps_the_queue_that_is_named_before_it(tubeq: Tu
     assert nowhere.stderr.startswith("tubeq sweeper: no queue at ")
     assert not Path(location, "none").exists()
     assert (bad.exit_code, "tubeq sweeper: error: " in bad.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("name", ["consume", "enqueue"])
-def test_program_as_a_command_when_a_package_is_missing_says_which_extra_brings_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in [m for m in sys.modules if m.startswith(("tubeq_spark.jobs", "pyspark"))]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-
-    done = invoke("--location=/q", name, "--help")
-
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"tubeq: pyspark is not installed: {how_to_install('spark')}\n"
 
 
 @pytest.mark.processes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import signal
 import subprocess
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
-from crawl.fetch import Page
 from crawl.frontier import TUBE
 from crawl.job import Job
 from crawl.pages import PageTable
 from crawl.run import run
-from crawl.screen import Screen, proof_text
+from crawl.screen import Screen
 from filelock import FileLock
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 from rich.console import Console
@@ -179,76 +177,6 @@ def test_crawl_that_ends_between_two_commits_loses_nothing(
 
     assert_whole(place)
     assert handler.hits == stored(place)
-
-
-def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
-    place: str, tmp_path: Path, handler: type[CountingHandler], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trees = [tmp_path / name for name in ("left", "right", "shared")]
-    names = [f"{number}.txt" for number in range(FILES)]
-    for tree in trees:
-        tree.mkdir()
-        for name in names:
-            (tree / name).write_text("x")
-    handler.pause = 0.05  # So that fetches last a while.
-    barrier, met, show = threading.Barrier(2, timeout=DEADLINE_S), set[int](), Screen.step
-
-    def meet(screen: Screen, consumer: int, name: str) -> None:
-        """Let no consumer link its first batch before both have come to that."""
-        if name == "linking" and consumer not in met:
-            met.add(consumer)
-            barrier.wait()
-        show(screen, consumer, name)
-
-    monkeypatch.setattr(Screen, "step", meet)
-    with serve(trees, handler=handler) as (left, right, shared):
-        # What both of the first pages link to is found by two consumers at the same moment.
-        links = "".join(f'<a href="{name}">1</a><a href="{shared}{name}">2</a>' for name in names)
-        for tree in trees[:2]:
-            (tree / "index.html").write_text(links)
-
-        said = crawled(place, left, right, f"{shared}0.txt", consumers=2)
-
-    urls = {left, right, *(f"{root}{name}" for root in (left, right, shared) for name in names)}
-    assert stored(place) == handler.hits == Counter(urls)
-    assert (
-        f"hosts fetched by two consumers at once: 0 (of {len(urls)} fetches by 2 consumers)" in said
-    )
-    with Queue(None, place) as queue:
-        assert queue.statistics(TUBE)["calls"]["put"] == len(urls)
-
-
-@pytest.mark.parametrize(
-    ("fetches", "twice", "shared"),
-    [
-        ([("a", "h", 0, 10, "fetched"), ("b", "h", 10, 20, "fetched")], 0, 0),
-        ([("a", "h", 0, 10, "fetched"), ("b", "other", 5, 20, "fetched")], 0, 0),
-        ([("a", "h", 0, 10, "fetched"), ("b", "h", 9, 20, "fetched")], 0, 1),
-        ([("a", "h", 0, 10, "fetched"), ("b", "h", 0, 10, "fetched")], 0, 1),
-        ([("a", "h", 0, 10, "fetched"), ("a", "h", 5, 20, "fetched")], 0, 0),
-        ([("a", "h", 0, 10, "failed"), ("b", "h", 10, 20, "fetched")], 0, 0),
-        ([("a", "h", 0, 5, "fetched"), ("a", "h", 10, 15, "fetched")], 1, 0),
-    ],
-)
-def test_proof_finds_hosts_that_two_consumers_shared_and_pages_that_were_fetched_twice(
-    place: str, fetches: list[tuple[str, str, int, int, str]], twice: int, shared: int
-) -> None:
-    pages = PageTable(place)
-    for number, fetch in enumerate(fetches):
-        pages.append([page(f"http://h/{0 if twice else number}", fetch)], fetch[0])
-
-    proof = pages.proof()
-
-    holds = not (twice or shared)
-    assert (proof.twice, proof.shared, proof.holds) == (twice, shared, holds)
-    assert proof_text(proof).plain.startswith("pages fetched twice: 0" if holds else "WRONG")
-
-
-def page(url: str, fetch: tuple[str, str, int, int, str]) -> Page:
-    """A row of the table."""
-    _, host, start, end, outcome = fetch
-    moments = [dt.datetime.fromtimestamp(second, dt.UTC) for second in (start, end)]
-    return Page(1, url, 0, 1, host, *moments, outcome=outcome)
 
 
 class Program:

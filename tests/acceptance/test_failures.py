@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import SEEN, calls, counts, data_of, ids_of, put_and_take, take
+from tests.acceptance.support import calls, counts, data_of, ids_of, put_and_take, take
 from tubeq_spark import Backoff, Bury, InvalidOptionError, NotTakenError, TaskNotFoundError
 from tubeq_spark.model.failures import LEASE_ENDED, SESSION_ENDED
 
@@ -61,28 +61,6 @@ def test_error_when_nothing_new_is_said_stays_until_the_task_is_acked(
     assert tube.ack(task.task_id).error == "second"
     with pytest.raises(TaskNotFoundError):
         tube.peek(task.task_id)
-
-
-@pytest.mark.parametrize("state", ["ready", "taken", "delayed"])
-def test_bury_when_it_has_an_error_keeps_it_whatever_the_state(
-    new_tube: NewTube, other: Queue, clock: ManualClock, state: str
-) -> None:
-    tube = new_tube("fifottl")
-    task = tube.put("a", delay=60 if state == "delayed" else 0)
-    assert task is not None
-    if state == "taken":
-        take(tube)
-
-    buried = other[tube.name].bury(task.task_id, error="why")
-
-    assert (buried.state, buried.error) == ("!", "why")
-    clock.advance(SEEN)
-    more = tube.put("b")
-    assert [each.error for each in tube.bury_many([task.task_id, more.task_id], error="so")] == [
-        "why",
-        "so",
-    ]
-    assert error_of(tube, task) == "why"
 
 
 @pytest.mark.nightly

@@ -5,7 +5,6 @@ The simulation and `tests/stateful/test_leases_against_model.py` have these in a
 
 from __future__ import annotations
 
-import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,13 @@ from tests.concurrency.support import rows_of
 from tests.waiting import beat
 from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.model.times import to_us
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Engine, NewTube, Session, SharedTube
+    from tests.acceptance.support import NewTube, Session, SharedTube
     from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
 
 TTR = 60.0
 
@@ -63,29 +62,6 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
 
     assert other[tube.name].take(0) is None
     assert batch.ack() == 1
-
-
-def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_beat(
-    engine: Engine,
-    queue: Queue,
-    other: Queue,
-    session: Session,
-    clock: ManualClock,
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifo")
-    tube.put("a")
-    mine = session(ttr=TTR)
-    take(mine[tube.name])
-    ahead = ManualClock(clock.now() + dt.timedelta(seconds=TTR + 1))
-    with engine.open(queue.location, clock=ahead) as fast:
-        assert take(fast[tube.name]).data == "a"
-
-    beat(mine._context.session)
-    task = take(mine[tube.name])
-
-    assert other[tube.name].take(0) is None
-    assert mine[tube.name].ack(task.task_id).data == "a"
 
 
 def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Session) -> None:

@@ -197,21 +197,6 @@ def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(
     assert why(tube, ids[4]) == first.format("'three'", "the first task of 1 other sub-queue comes")
 
 
-def test_why_in_a_fair_tube_goes_by_the_turn_of_its_subqueue(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("utube", order="fair")
-    _, second = ids_of(tube.put_many(range(2), utube="a"))
-    clock.advance(1)
-    other = put(tube, utube="b")
-    clock.advance(1)
-    tube.ack(take(tube).task_id)
-
-    assert why(tube, other) == NEXT
-    assert why(tube, second).endswith("and the first task of 1 other sub-queue comes before it")
-    assert [take(tube).task_id for _ in range(2)] == [other, second]
-
-
 # -- sub-queues ------------------------------------------------------------------------------------
 
 

@@ -359,19 +359,6 @@ def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
         assert told == [("put", "first", "r"), ("put", "second", "r")]
 
 
-@pytest.mark.nightly
-def test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one(
-    queue: Queue, listener: Listener
-) -> None:
-    old = queue.create_tube("again")
-    old.put("old")
-    old.drop()
-    new = queue.create_tube("again", change_feed=True)
-    new.put("new")
-
-    assert listener.listen(new.changes(0)) == [("put", "new", "r")]
-
-
 @pytest.mark.thorough
 def test_changes_when_there_is_no_feed_or_no_such_start_are_refused(new_tube: NewTube) -> None:
     with pytest.raises(InvalidOptionError, match="change_feed=True"):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import Changes
-from tests.concurrency.support import on_another_host
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
@@ -21,7 +20,6 @@ from tubeq_spark.tarantool15 import Queue15, Task15
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Session
     from tubeq_spark.testing import ManualClock
 
 JOBS = "jobs"
@@ -267,42 +265,6 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
         late.bury(task.task_id)
     assert late.put("elsewhere", "anew") is not None
     assert queue["elsewhere"].type == "fifottl"
-
-
-def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
-    queue: Queue, session: Session
-) -> None:
-    far = Queue15(on_another_host(session()))
-    assert far.put("again", "old") is not None
-    queue["again"].drop()
-    anew = queue.create_tube("again", "fifottl")
-    buried, ready = anew.put_many(["b", "c"])
-    anew.bury(buried.task_id)
-
-    task = far.take("again", 0)
-
-    assert task is not None
-    assert task.task_id == ready.task_id
-    assert far.peek(buried.task_id).data == "b"
-    assert far.kick("again") == 1
-
-
-def test_verbs_of_old_when_options_were_altered_elsewhere_follow_the_new_ones(
-    queue: Queue, other: Queue, clock: ManualClock
-) -> None:
-    old, name = Queue15(queue), "altered"
-    queue.create_tube(name, "limfifottl", capacity=9, ttr=1000)
-    held = [task.task_id for task in (old.urgent(name, n) for n in "abc") if task is not None]
-    for _ in held:
-        take(old, name)
-
-    other[name].alter(capacity=4, max_attempts=1)
-    # Others see it within five seconds.
-    clock.advance(5)
-
-    assert [old.urgent(name, n) is not None for n in "de"] == [True, False]
-    assert old.requeue(held[0]).status == "buried"
-    assert old.release(held[1], ttl=100).status == "buried"
 
 
 def test_arguments_that_are_none_are_refused_before_anything_is_written(

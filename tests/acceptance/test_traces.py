@@ -146,26 +146,6 @@ def test_verbs_when_traced_leave_a_span_each_with_counts_commits_and_conflicts(
     assert spans.take() == []
 
 
-def test_verb_when_another_commits_first_counts_the_conflict(
-    session: Session, other: Queue, new_tube: NewTube, spans: Spans
-) -> None:
-    name = new_tube("fifottl").name
-    rivals: list[int] = []
-
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("decided", "delete") and rivals:
-            other[name].bury(rivals.pop())
-
-    tube = session(config=QueueConfig(traces=True, observer=observe))[name]
-    task = tube.put("a")
-    rivals.append(task.task_id)
-    tube.delete(task.task_id)
-
-    (span,) = spans.named("delete")
-    assert attributes(span)["tubeq.commits"] == 1
-    assert attributes(span)["tubeq.conflicts"] == 1
-
-
 def test_verb_when_it_is_called_in_a_span_is_its_child_in_each_thread(
     tube: Tube, spans: Spans
 ) -> None:

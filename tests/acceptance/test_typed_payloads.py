@@ -170,30 +170,6 @@ def test_refusal_of_a_value_names_the_column_the_row_the_value_and_the_type(type
     assert typed.put_arrow(good).count == 1
 
 
-def test_put_arrow_of_no_struct_with_a_required_field_puts_what_put_does(new_tube: NewTube) -> None:
-    tube = new_tube(
-        "fifo",
-        schema="part STRUCT<x: INT NOT NULL>, items ARRAY<STRUCT<x: INT NOT NULL>>, "
-        "named MAP<STRING, STRUCT<x: INT NOT NULL>>",
-    )
-    part, one = pa.struct([("x", pa.int64())]), {"x": 1}
-    rows = {
-        "part": pa.array([None, one], part),
-        "items": pa.array([[None, one], None], pa.list_(part)),
-        "named": pa.array([[("k", None), ("l", one)], None], pa.map_(pa.string(), part)),
-    }
-
-    assert tube.put_arrow(pa.table(rows)).count == 2
-    put = [{"part": None, "items": [None, one], "named": {"k": None, "l": one}}]
-    put += [{"part": one, "items": None, "named": None}]
-    tube.put_many(put)
-    assert [task.data for task in tube.take_many(4)] == put + put
-
-    lacking = pa.array([[("k", {"x": None})], None], rows["named"].type)
-    with pytest.raises(InvalidOptionError, match=r"column named=.*NOT NULL.*; the first is row 0$"):
-        tube.put_arrow(pa.table(rows | {"named": lacking}))
-
-
 @pytest.mark.parametrize("kind", [pa.timestamp("s", "UTC"), pa.timestamp("ns", "Nowhere/Land")])
 def test_put_arrow_of_a_moment_that_python_cannot_show_is_refused(
     typed: Tube, kind: pa.DataType

@@ -5,7 +5,6 @@ The simulation puts keys in all orders of steps; here one reads which put return
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -276,31 +275,6 @@ def test_put_when_the_task_has_ended_returns_it_as_done_without_data_and_error(
         tube.peek(task.task_id)
 
 
-@pytest.mark.thorough
-def test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_none(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]]
-) -> None:
-    tube = new_tube("fifo", unique_for=KEPT)
-    tube.put_many(keyed("a", "b", "c", None))
-    task = take(tube)
-    before = versions()
-
-    tube.ack(task.task_id)
-    assert versions()[tube.name] == before[tube.name] + 1
-    put(tube, "a")
-    assert versions()[tube.name] == before[tube.name] + 1
-
-    (held,) = tube.take_many(1)
-    before = versions()
-    (held,) = tube.exchange(ack=[held.task_id], take=1)
-    assert versions()[tube.name] == before[tube.name] + 1
-    tube.delete(held.task_id)
-    assert versions()[tube.name] == before[tube.name] + 2
-    with tube.take_arrow(9):
-        before = versions()
-    assert versions()[tube.name] == before[tube.name] + 1
-
-
 @pytest.mark.nightly
 def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
     new_tube: NewTube, queue: Queue, clock: ManualClock, versions: Callable[[], dict[str, int]]
@@ -319,27 +293,6 @@ def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
     assert versions()[tube.name] == before[tube.name]
     assert counts(queue, tube)["done"] == 2
     assert put(tube, "a").state is TaskState.READY
-
-
-def test_sweep_when_kept_keys_are_in_many_segments_merges_them(
-    new_tube: NewTube, queue: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tube = new_tube("fifo", unique_for=KEPT)
-    monkeypatch.setattr(tube._ctx.queue, "config", replace(queue._context.config, fold_segments=3))
-    many = 5
-    for key in range(many):
-        put(tube, str(key))
-    for _ in range(many):
-        tube.ack(take(tube).task_id)
-    reader = tube._ctx.reader
-    assert len(reader.kept_keys(tube._ctx.queue.now_us())) == many
-
-    queue.sweep()
-
-    kept = reader.kept_keys(tube._ctx.queue.now_us())
-    assert [(each.rows, each.over) for each in kept] == [(many, 0)]
-    assert counts(queue, tube)["done"] == many
-    assert_kept(tube, clock, "0", str(many - 1))
 
 
 def test_put_when_there_are_many_keys_adds_each_once_and_keeps_each(
@@ -446,26 +399,6 @@ def test_put_df_when_its_own_key_was_put_before_adds_nothing(
     assert tube.put_df(df.limit(2), key="3").count == 0
     with pytest.raises(InvalidOptionError, match="unique"):
         tube.put_df(df.selectExpr("data", "repeat('k', 1025) AS unique"))
-
-
-@pytest.mark.frames
-@pytest.mark.thorough
-def test_sink_when_rows_have_keys_adds_each_key_once(
-    spark: SparkSession, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl")
-    put = tube.sink("stream")
-    df = spark.createDataFrame(
-        [("1", "a", SPAN), ("2", "b", 0)], "data STRING, unique STRING, ttl INT"
-    )
-
-    put(df, 0)
-    put(df.selectExpr("data", "concat(unique, 'x') AS unique"), 0)
-    put(df.selectExpr("data", "unique"), 1)
-    clock.advance(SPAN)
-    put(df.selectExpr("data", "unique"), 2)
-
-    assert [(task.data, task.unique) for task in all_tasks(tube)] == [(2, "b"), (1, "a")]
 
 
 @pytest.mark.thorough

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import WAIT, calls, counts
-from tests.concurrency.support import end_heartbeat
 from tests.waiting import until
 from tubeq_spark import (
     Bury,
@@ -317,33 +316,6 @@ def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
     report = tube.work(handle, idle=0)
 
     assert (seen, report.done) == ([0, 1, 2, 3, 4, 5], 6)
-
-
-def test_work_when_its_session_has_ended_begins_no_task_that_another_holds(
-    session: Session, other: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    # Without a ttr: the tasks are lost with the session, and with nothing else.
-    tube = new_tube("fifo")
-    tube.put_many(range(30))
-    begun: list[int] = []
-    theirs: list[int] = []
-    paused = session(ttr=60)
-    end_heartbeat(paused)
-
-    def handle(task: Task) -> None:
-        begun.append(task.data)
-        if len(begun) == 8:
-            # Some are taken ahead.
-            until(lambda: counted(other, tube, "taken") > 4)
-            clock.advance(200)
-            # The second one finds nothing ready, and looks at the sessions.
-            for _ in range(3):
-                theirs.extend(t.data for t in other[tube.name].take_many(30))
-
-    paused[tube.name].work(handle, idle=0)
-
-    assert not {*begun[8:]} & {*theirs}
-    assert {*begun, *theirs} == {*range(30)}
 
 
 # -- its end -----------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Cases X-A, X-B, X-C, X-D and X-G in each type: what a type could get wrong although all share their verbs.
+"""Cases in each type: what a type could get wrong although all share their verbs.
 
-These are events, counters, the neighbours in a sub-queue, expiry, and what a truncate or a bad callback leaves behind.
+These are definitions, statistics, states, events, expiry, and what a truncate or a bad callback leaves behind.
 """
 
 from __future__ import annotations
@@ -9,12 +9,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import Changes, calls, counts, put_and_take, take
+from tests.acceptance.support import (
+    Changes,
+    calls,
+    counts,
+    data_of,
+    ids_of,
+    put_and_take,
+    run_statistics_script,
+    take,
+)
 from tests.thorough import without_spark
-from tubeq_spark import InvalidOptionError, NotTakenError, TaskNotFoundError
+from tubeq_spark import (
+    InvalidOptionError,
+    NotTakenError,
+    PutItem,
+    TaskNotFoundError,
+    TaskState,
+    TubeExistsError,
+)
 
 if TYPE_CHECKING:
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import NewTube, Session
     from tubeq_spark import Queue, Task
     from tubeq_spark.testing import ManualClock
 
@@ -22,6 +38,86 @@ TYPES = pytest.mark.parametrize(
     "type_name", ["fifottl", *without_spark("fifo", "limfifottl", "utube", "utubettl")]
 )
 TIMED = pytest.mark.parametrize("type_name", ["fifottl", *without_spark("limfifottl", "utubettl")])
+
+
+@TYPES
+def test_tube_when_it_is_created_again_is_refused_or_the_one_that_is_there(
+    new_tube: NewTube, queue: Queue, session: Session, type_name: str
+) -> None:
+    """Cases 010-1, 010-9, 010-12, 010-14, 020-1, 020-7, 030-7, 040-11 and 100-1."""
+    options = {"ttl": 50, "ttr": 5, "pri": 3, "delay": 1} if type_name.endswith("ttl") else {}
+    tube = new_tube(type_name, **options)
+    task = tube.put("stored")
+    assert (queue[tube.name].name, queue[tube.name].type) == (tube.name, type_name)
+
+    with pytest.raises(TubeExistsError, match=tube.name):
+        queue.create_tube(tube.name, type_name)
+    other = "utube" if type_name != "utube" else "fifo"
+    with pytest.raises(TubeExistsError):
+        queue.create_tube(tube.name, other, if_not_exists=True)
+    again = queue.create_tube(tube.name, type_name, if_not_exists=True, temporary=True)
+    elsewhere = session().create_tube(tube.name, type_name, if_not_exists=True, max_attempts=1)
+    for each in (again, elsewhere):
+        assert each.options == tube.options
+        assert each.peek(task.task_id) == task
+
+
+@TYPES
+def test_statistics_after_the_script_count_tasks_and_calls(
+    new_tube: NewTube, queue: Queue, type_name: str
+) -> None:
+    """Cases 010-2, 020-2, 030-2 and 040-2."""
+    tube = new_tube(type_name)
+    expected = run_statistics_script(tube, delayed=int(type_name.endswith("ttl")))
+
+    assert queue.statistics(tube.name)["tasks"] == expected["tasks"]
+    assert calls(queue, tube) == expected["calls"]
+    assert data_of(tube.tasks_by_state("r")) == ["stat_3"]
+    assert data_of(tube.tasks_by_state("!")) == ["stat_2"]
+
+
+@TYPES
+def test_tasks_by_state_gives_the_tasks_in_that_state(new_tube: NewTube, type_name: str) -> None:
+    """Cases 010-15, 020-12, 030-8 and 040-14."""
+    tube = new_tube(type_name)
+    ids = ids_of(tube.put_many([PutItem(n, **_apart(type_name, n)) for n in range(10)]))
+    take(tube)
+    take(tube)
+    assert len(tube.take_many(2)) == 2
+
+    assert ids_of(tube.tasks_by_state("t")) == ids[:4]
+    assert ids_of(tube.tasks_by_state(TaskState.READY)) == ids[4:]
+    assert {task.state for task in tube.tasks_by_state(TaskState.TAKEN)} == {TaskState.TAKEN}
+
+
+@TIMED
+def test_expired_task_is_never_taken(new_tube: NewTube, clock: ManualClock, type_name: str) -> None:
+    """Cases 050-1, 050-2, 050-3 and 050-4."""
+    tubes = [new_tube(type_name) for _ in range(3)]
+    for _ in range(2):
+        for tube in tubes:
+            tube.put_many(range(10), ttl=0.1)
+        clock.advance(0.1)
+        assert [tube.take(timeout=0) for tube in tubes] == [None, None, None]
+    tubes[0].put("next")
+    assert take(tubes[0]).data == "next"
+
+
+@TIMED
+def test_buried_task_outlives_its_ttr_but_not_its_ttl(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
+) -> None:
+    """Case 190-1."""
+    tube = new_tube(type_name)
+    task = put_and_take(tube, "task1", ttl=1, ttr=0.2)
+    tube.bury(task.task_id)
+
+    clock.advance(0.4)
+    queue.sweep()
+    assert tube.peek(task.task_id).state == "!"
+    clock.advance(2)
+    with pytest.raises(TaskNotFoundError, match=str(task.task_id)):
+        tube.peek(task.task_id)
 
 
 @pytest.mark.thorough
@@ -130,7 +226,7 @@ def test_what_time_ends_is_told_and_counted_once(
 
 @TIMED
 def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> None:
-    """Cases X-D6, X-D8, X-D9 and X-D11."""
+    """Cases 020-10, 040-13, X-D6, X-D8, X-D9 and X-D11."""
     tube = new_tube(type_name)
     task = put_and_take(tube, "x", ttl=10, ttr=5)
 
@@ -168,4 +264,4 @@ def test_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) ->
 
 def _apart(type_name: str, number: int) -> dict[str, str]:
     """The option that makes a task no neighbour of the others."""
-    return {"utube": f"u{number}"} if type_name == "utubettl" else {}
+    return {"utube": f"u{number}"} if type_name.startswith("utube") else {}
