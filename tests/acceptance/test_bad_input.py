@@ -57,29 +57,21 @@ def tubes(queue: Queue) -> Tubes:
 #: Where a verb is, the verb, its arguments, and its options; the last of these is what is refused.
 #: `HELD` stands for the id of a task that is held.
 HELD = "the task that is held"
+BAD_PUT: dict[str, Any] = {"pri": 2**31, "ttl": -0.001, "ttr": 0, "delay": -0.001}
 REFUSED: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     *(("queue", "create_tube", (), {"name": name}) for name in ("_x", None)),
     *(("queue", "create_tube", ("x",), {"type": name}) for name in ("FIFO", None)),
     *(
-        ("queue", "create_tube", ("x", "fifottl"), {option: value})
-        for option, value in {
-            "pri": 2**31,
-            "ttl": -0.001,
-            "ttr": 0,
-            "delay": -0.001,
-            "max_attempts": 0,
-            "storage_mode": "foo",
-            "schema": "not a ddl ((",
-            "change_feed": 1,
-            "temporary": 1,
-            "if_not_exists": 1,
-            "on_task_change": "print",
-            "capacity": 1,
-        }.items()
-    ),
-    *(
-        ("queue", "create_tube", ("x", "fifottl"), {"schema": schema})
-        for schema in ("", "a NOSUCHTYPE", "a INT, A STRING")
+        ("queue", "create_tube", ("x", "fifottl"), option)
+        for option in (
+            *({name: value} for name, value in (BAD_PUT | {"capacity": 1}).items()),
+            *(
+                {"schema": schema}
+                for schema in ("not a ddl ((", "", "a NOSUCHTYPE", "a INT, A INT")
+            ),
+            *({name: 1} for name in ("change_feed", "temporary", "if_not_exists")),
+            *({"max_attempts": 0}, {"storage_mode": "foo"}, {"on_task_change": "print"}),
+        )
     ),
     *(
         ("queue", "create_tube", ("x", "fifo"), {option: value})
@@ -94,14 +86,7 @@ REFUSED: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     *(
         ("fifottl", verb, data, {option: value})
         for verb, data in (("put", ("x",)), ("put_many", (["x"],)))
-        for option, value in {
-            "pri": 2**31,
-            "ttl": -0.001,
-            "ttr": 0,
-            "delay": -0.001,
-            "utube": "a",
-            "timeout": 1,
-        }.items()
+        for option, value in (BAD_PUT | {"utube": "a", "timeout": 1}).items()
     ),
     ("fifottl", "put", ("x",), {"timeout": -0.001}),
     *(("fifo", "put", ("x",), {option: 0}) for option in ("pri", "utube")),

@@ -99,18 +99,6 @@ def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     assert data_of(tube.take_many(9)) == ["e", "f"]
 
 
-def test_kick_of_a_task_without_attempts_left_forgets_them(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl", max_attempts=2)
-    tube.put("worn")
-    states = [tube.release(take(tube).task_id).state for _ in range(2)]
-
-    assert states == ["r", "!"]
-    assert tube.kick(1) == 1
-    task = take(tube)
-    assert task.attempts == 1
-    assert tube.release(task.task_id).state == "r"
-
-
 @pytest.mark.nightly
 def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     fifottl: Tube, clock: ManualClock

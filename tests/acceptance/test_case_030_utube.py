@@ -32,25 +32,6 @@ KINDS = (("utube", "default"), ("utubettl", "ready_buffer"))
 BOTH = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("utube")])
 
 
-@BOTH
-@pytest.mark.parametrize("verb", ["ack", "release", "bury", "delete"])
-def test_verb_when_it_ends_the_only_lease_of_a_subqueue_commits_to_the_tube_alone(
-    shared_tube: SharedTube,
-    versions: Callable[[], dict[str, int]],
-    type_name: str,
-    verb: str,
-) -> None:
-    tube = shared_tube(type_name)
-    tube.put("x", utube=1)
-    task = take(tube)
-    before = versions()
-
-    getattr(tube, verb)(task.task_id)
-
-    changed = {table for table, version in versions().items() if version != before[table]}
-    assert changed == {tube.name}
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(("type_name", "mode"), [*without_spark(KINDS[0]), KINDS[1]])
 def test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue(
@@ -257,36 +238,3 @@ def test_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
     released = tube.release(task.task_id)
     assert released.next_event is not None
     assert (released.next_event - released.created).total_seconds() == 100
-
-
-def test_truncate_with_a_taken_task_leaves_its_subqueue_free(
-    shared_tube: SharedTube, other: Queue
-) -> None:
-    tube = shared_tube("utube")
-    tube.put_many(["a", "b"], utube="one")
-    take(tube)
-    tube.truncate()
-    tube.put("c", utube="one")
-    assert take(other[tube.name]).data == "c"
-
-
-def test_release_all_frees_every_subqueue(shared_tube: SharedTube, other: Queue) -> None:
-    tube = shared_tube("utube")
-    tube.put("a", utube="one")
-    tube.put("b", utube="two")
-    take(tube)
-    take(other[tube.name])
-    tube.release_all()
-    assert data_of(other[tube.name].take_many(3)) == ["a", "b"]
-
-
-def test_per_utube_below_one_and_storage_mode_unknown_are_refused(
-    shared_tube: SharedTube, queue: Queue
-) -> None:
-    tube = shared_tube("utube")
-    with pytest.raises(InvalidOptionError, match="per_utube"):
-        tube.take_many(1, per_utube=0)
-    with pytest.raises(InvalidOptionError, match="storage_mode"):
-        queue.create_tube("bad_mode", "utube", storage_mode="other")
-    with pytest.raises(InvalidOptionError, match="utube"):
-        tube.put(1, utube=True)

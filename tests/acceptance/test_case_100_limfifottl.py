@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import WAIT, calls, data_of, take
-from tubeq_spark import InvalidOptionError, QueueConfig, TubeNotFoundError
+from tubeq_spark import InvalidOptionError, QueueConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,25 +166,3 @@ def test_put_df_with_a_key_older_than_it_is_remembered_adds_its_rows_again(
     clock.advance((QueueConfig().key_days + 1) * 86_400)
     assert three.put_df(one, key="new").count == 1
     assert three.put_df(one, key="old").count == 1
-
-
-def test_truncate_of_a_full_tube_makes_room_for_all_it_may_hold(three: Tube) -> None:
-    three.put_many([1, 2, 3])
-    three.truncate()
-    assert len(three.put_many([4, 5, 6])) == 3
-    assert three.put(7) is None
-
-
-def test_put_on_a_limited_tube_that_another_session_dropped_is_refused(
-    new_tube: NewTube, other: Queue
-) -> None:
-    tube = new_tube("limfifottl", capacity=3)
-    tube.put(1)
-    tube.delete(take(tube).task_id)
-    other[tube.name].drop()
-
-    with pytest.raises(TubeNotFoundError):
-        tube.put_many([1, 2])
-    again = other.create_tube(tube.name, "limfifottl", capacity=2)
-    assert again.put_many([1, 2])
-    assert again.put(3) is None

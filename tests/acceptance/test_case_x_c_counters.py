@@ -12,7 +12,6 @@ from tubeq_spark.storage.tables import counts as stored_counts
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session
     from tubeq_spark import Queue, Task, Tube
-    from tubeq_spark.testing import ManualClock
 
 CALLS = {
     "ack",
@@ -59,18 +58,6 @@ def test_touch_counts_once_and_its_refusals_not_at_all(new_tube: NewTube, queue:
 
     assert changes.drain() == [("touch", "a", "t")]
     assert calls(queue, fifottl) == {"put": 1, "take": 1, "touch": 1}
-
-
-def test_ttl_that_has_passed_before_a_truncate_is_counted(
-    queue: Queue, clock: ManualClock, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put("expired", ttl=1)
-    tube.put("alive")
-    clock.advance(1)
-    tube.truncate()
-    assert calls(queue, tube)["ttl"] == 1
-    assert counts(queue, tube) == {"done": 1}
 
 
 def test_close_counts_its_releases_as_release(

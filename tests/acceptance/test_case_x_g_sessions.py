@@ -201,18 +201,3 @@ def test_truncate_of_a_taken_task_leaves_no_ghost(fresh_tube: Tube, queue: Queue
         tube.ack(task.task_id)
     tube.drop()
     assert tube.name not in queue
-
-
-def test_statistics_when_an_ended_session_takes_again_count_its_tasks_as_taken(
-    new_tube: NewTube, queue: Queue, session: Session, clock: ManualClock
-) -> None:
-    tube, silent = new_tube("fifottl", ttr=6), session(ttr=3600)
-    tube.put_many([1, 2])
-    take(silent[tube.name])
-    clock.advance(7200)
-    queue.sweep()  # The task is back, so nobody had to mark the session as dead.
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-
-    silent[tube.name].take_many(2)
-
-    assert counts(queue, tube) == {"taken": 2, "total": 2}

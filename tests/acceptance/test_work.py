@@ -51,24 +51,6 @@ def counted(queue: Queue, tube: Tube, state: str) -> int:
     return counts(queue, tube).get(state, 0)
 
 
-def failing_once(
-    *operations: str,
-    passes: bool = True,
-    failed: threading.Event | None = None,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> QueueConfig:
-    """A storage that fails at the first of some operations; it sets an event and calls a function then."""
-    has_failed = failed or threading.Event()
-
-    def observe(step: str, operation: str) -> None:
-        if step == "read" and operation in operations and not has_failed.is_set():
-            has_failed.set()
-            meanwhile()
-            raise StoreError("503", passes=passes)
-
-    return QueueConfig(observer=observe)
-
-
 # -- what becomes of tasks ---------------------------------------------------------------------------
 
 
@@ -362,7 +344,11 @@ def test_work_when_an_error_ends_it_gives_back_what_is_held_and_begins_no_other(
     async def handle_async(task: Task) -> None:
         await asyncio.to_thread(handle, task)
 
-    mine = session(config=failing_once("renew", passes=False))[tube.name]
+    def fail(step: str, operation: str) -> None:
+        if (step, operation) == ("read", "renew"):
+            raise StoreError("503", passes=False)
+
+    mine = session(config=QueueConfig(observer=fail))[tube.name]
     with pytest.raises(StoreError, match="503"):
         mine.work(handle_async if asynchronous else handle, idle=0)
     held = counted(queue, tube, "taken")
