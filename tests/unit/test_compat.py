@@ -28,7 +28,7 @@ def test_choice_for_old_sparks_when_read_names_tests_that_are_collected() -> Non
     )
 
     assert found.returncode == 0, found.stdout
-    assert f"{len(CHOSEN)} tests collected" in found.stdout
+    assert f"\n{len(CHOSEN)} tests collected" in found.stdout
 
 
 def test_pairs_that_readme_tells_of_when_read_are_those_that_can_be_run() -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.acceptance.conftest import ON, ON_SPARK
-
 ROOT = Path(__file__).parents[2]
 #: The marks by which the targets choose.
 MARKS = ("benchmark", "connect", "thorough")
@@ -90,14 +88,3 @@ def test_ci_when_it_has_run_has_run_both_halves() -> None:
     limits = [int(n) for n in re.findall(r"_MINUTES=(\d+)", script)]
     # These end parts that hang. What is left of 90 minutes is for the setup, the checks and the documentation.
     assert sum(limits) <= 85
-
-
-@pytest.mark.parametrize("file", ON_SPARK)
-def test_tests_chosen_for_spark_when_their_file_is_read_are_in_it_and_run_without_spark_too(
-    file: str,
-) -> None:
-    text = (ROOT / "tests" / "acceptance" / f"{file}.py").read_text(encoding="utf-8")
-
-    assert any(file.startswith(name) for name in ON)
-    for name in ON_SPARK[file]:
-        assert f"\ndef {name.partition('[')[0]}(" in text
