@@ -115,6 +115,8 @@ class Place:
         self.engine = NativeEngine()
         self.engine.writer = self.writer = PausedWriter(self.engine._handles.files)
         self.first = first
+        #: The directory of the tube's log.
+        self.log = root / "tube" / "_delta_log"
         #: The operation id of the last statement that was run.
         self.newest = 0
         numbers = itertools.count(first, -1)
