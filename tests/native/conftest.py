@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.native.damage import made_sound
 from tests.native.support import Place
 
 if TYPE_CHECKING:
@@ -33,3 +34,9 @@ def rival(place: Place, tmp_path: Path) -> Place:
     """Another process there."""
     assert place.engine.tables.is_table(place.tube)
     return Place(tmp_path, -2 * 10**9)
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A queue with the tube `work`: eleven versions, a checkpoint at the eighth, the tasks 0 to 9."""
+    return made_sound(tmp_path_factory.mktemp("sound") / "queue")
