@@ -101,11 +101,6 @@ def tube(place: Path) -> Iterator[Tube]:
         yield tube
 
 
-def test_durability_when_it_is_none_of_three_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="one of commit, table, none"):
-        QueueConfig(durability="always")
-
-
 def test_durability_when_the_environment_names_one_is_that_of_new_locations(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,14 +160,8 @@ def test_verbs_at_commit_sync_contents_before_their_names(tube: Tube, syncs: Syn
     assert syncs.of(lambda: tube.take(0)) == ["data", "segment", "table", "commit", "log"]
     # Nothing is committed where nothing is found.
     assert syncs.of(lambda: tube.take(0)) == []
-
-
-def test_ack_at_commit_syncs_the_commit_and_the_log(tube: Tube, syncs: Syncs) -> None:
-    tube.put("a")
-    task = tube.take(0)
-    assert task is not None
+    (task,) = (each for each in tube.tasks_by_state("t") if each.data == "a")
     assert syncs.of(lambda: tube.ack(task.task_id)) == ["commit", "log"]
-    assert syncs.of(lambda: tube.take(0)) == []
 
 
 @pytest.mark.parametrize("durability", ["table", "none"])
@@ -311,46 +300,6 @@ def test_close_when_others_go_on_with_the_session_gives_back_a_take_that_nobody_
             with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
                 work.take(0)
             syncs.fails = lambda kind, name: False
-        assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
-
-
-def test_close_when_a_queue_joins_meanwhile_gives_back_a_take_that_nobody_knows_of(
-    place: Path, syncs: Syncs
-) -> None:
-    joined: list[Queue] = []
-
-    def join(step: str, operation: str) -> None:
-        if (step, operation) == ("read", "release") and not joined:
-            joined.append(
-                Queue(None, str(place), engine="native", session_uuid=leaving.session_uuid)
-            )
-
-    with opened(place, "commit") as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        config = QueueConfig(durability="commit", observer=join)
-        leaving = Queue(None, str(place), engine="native", config=config)
-        work = leaving["work"]
-        syncs.fails = lambda kind, name: name == "work/_delta_log"
-        with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
-            work.take(0)
-        syncs.fails = lambda kind, name: False
-        leaving.close()
-        with joined[0]:
-            assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
-
-
-def test_hand_over_gives_back_a_take_that_nobody_knows_of(place: Path, syncs: Syncs) -> None:
-    with opened(place, "commit") as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        other = opened(place, "commit")
-        work = other["work"]
-        syncs.fails = lambda kind, name: name == "work/_delta_log"
-        with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
-            work.take(0)
-        syncs.fails = lambda kind, name: False
-        other.hand_over(60)
         assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
 
 
