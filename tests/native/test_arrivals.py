@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.support import Probe
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.durability.arrivals import Arrivals
 from tubeq_spark.storage.durability.synced_log import SyncedLog
@@ -119,12 +118,3 @@ def test_arrivals_count_commits_but_for_those_that_change_nothing_that_is_waited
         (log / f"{len(list(log.glob('0*.json'))):020}.json").write_text("{}\n")
         assert arrivals.count() == 4
     assert Arrivals(SyncedLog(tmp_path / "nowhere"), ()).count() == 0
-
-
-def test_take_that_waits_looks_no_more_than_commits_give_reason_to(tmp_path: Path) -> None:
-    probe = Probe()
-    with opened(tmp_path, observer=probe) as queue:
-        tube = queue.create_tube("work", "fifottl")
-        assert tube.take(0.3) is None
-        looks = sum(event == ("decided", "take") or event[1] == "take" for event in probe.events)
-        assert looks <= 3

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.concurrency.support import Probe, Stop
-from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.model import ids
 
 if TYPE_CHECKING:
@@ -141,14 +141,6 @@ def test_settling_of_single_tasks_when_many_wait_merges_their_segments(
         assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
 
 
-def test_put_where_few_wait_makes_one_commit(tmp_path: Path) -> None:
-    with opened(tmp_path, fold_segments=PUTS) as queue:
-        tube = queue.create_tube("work", "fifo")
-        before = DeltaTable(str(tmp_path / "work")).version()
-        put_each(tube, range(PUTS))
-    assert DeltaTable(str(tmp_path / "work")).version() == before + PUTS
-
-
 @contextmanager
 def found_after_stop(
     place: Path, step: str, act: Callable[[Tube], None]
@@ -187,15 +179,6 @@ def test_release_when_its_process_stops_at_the_compaction_has_given_its_task_bac
         assert taken(tube) == [*range(done)]
 
 
-def test_put_when_the_compaction_fails_returns_its_task(tmp_path: Path) -> None:
-    probe, error = Probe(), StoreError("the disk is full")
-    with opened(tmp_path, observer=probe) as queue:
-        tube = queue.create_tube("work", "fifo")
-        with probe.interrupted("decided", "fold", lambda: fail(error)):
-            put_each(tube, range(PUTS))
-        assert taken(tube) == [*range(PUTS)]
-
-
 def test_compaction_when_a_take_comes_first_yields_to_it(tmp_path: Path) -> None:
     got: list[Any] = []
     probe, rival = Probe(), opened(tmp_path)
@@ -212,18 +195,3 @@ def test_compaction_when_a_take_comes_first_yields_to_it(tmp_path: Path) -> None
 
 
 # -- the head ----------------------------------------------------------------------------------------
-
-
-def test_takes_of_two_when_many_segments_wait_keep_the_order_of_all(tmp_path: Path) -> None:
-    with opened(tmp_path, fold_segments=1_000) as one, opened(tmp_path) as other:
-        tube = one.create_tube("work", "fifottl")
-        put_each(tube, range(PUTS), pri=1)
-        got: list[Any] = []
-        for number in range(PUTS // 2):
-            if number == PUTS // 4:
-                tube.put("first")
-            for queue, count in ((one, 1), (other, 2)):
-                got += [task.data for task in queue["work"].take_many(count, timeout=0)]
-    urgent = got.index("first")
-    assert urgent == PUTS // 4 * 3
-    assert [*got[:urgent], *got[urgent + 1 :]] == [*range(PUTS)]

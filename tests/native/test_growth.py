@@ -186,20 +186,6 @@ def test_sweep_after_a_drop_removes_the_files_of_the_tube_and_then_leaves_its_ta
         assert not any("work" in table for table in looked)
 
 
-def test_sweep_when_files_of_a_dropped_tube_were_too_young_asks_its_table_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    looked = looks(monkeypatch, "last_write", "work")
-    with at_place(tmp_path, clock) as queue:
-        queue.create_tube("work").drop()
-        for _ in range(2):
-            clock.advance(1.1 * 3600)
-            assert "work" in queue.sweep().vacuumed
-
-    assert len(looked) == 1
-
-
 def test_sweep_when_the_table_of_a_dropped_tube_is_gone_does_not_look_for_it_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -235,19 +221,6 @@ def test_sweep_after_many_drops_looks_at_some_of_the_tables_each_time(
 
     # The last of them are left for the next sweep, and none is looked for again.
     assert counts == [2, 3, 3]
-
-
-def test_sweep_when_no_tube_lives_as_long_as_files_are_kept_removes_those_of_the_system_tables(
-    tmp_path: Path,
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    vacuumed: list[str] = []
-    with at_place(tmp_path, clock) as queue:
-        for number in range(4):
-            queue.create_tube(f"job_{number}", "utube").drop()
-            clock.advance(0.7 * 3600)
-            vacuumed += queue.sweep().vacuumed
-    assert "" in vacuumed
 
 
 @pytest.mark.parametrize("by", ["argument", "clock"])

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tubeq_spark import InvalidOptionError, Queue, StoreError
-from tubeq_spark.cli.app import app
-from tubeq_spark.programs import ExitCode
 from tubeq_spark.storage.location import Location, local_directory
 
 ODD = [
@@ -64,24 +61,6 @@ def test_queue_at_a_uri_that_the_client_takes_for_another_is_refused(place: str,
         Queue(None, f"{place}/{name}", engine="native")
 
 
-@pytest.mark.parametrize("name", ["l.jsonl", "my.tasks.JSON"])
-def test_location_with_the_suffix_of_a_file_is_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert Location.parse(name) == Location(str(tmp_path / name))
-
-
-def test_relative_location_with_a_colon_when_the_working_directory_changes_stays_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert Location.parse("./a:b").text == str(tmp_path / "a:b")
-    assert Location.parse("a b:c/q").text == str(tmp_path / "a b:c" / "q")
-    assert Location.parse("file:/a:b").text == "file:/a:b"
-    assert Location.parse("file:a").text == f"file:{tmp_path}/a"
-
-
 @pytest.mark.parametrize("name", ["a:b", "runs/2026-11-25T10:00/q", "C:/q", "file:q"])
 def test_queue_at_a_relative_location_when_the_working_directory_changes_is_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -127,14 +106,6 @@ def test_queue_at_a_uri_that_no_engine_knows_is_refused(
     monkeypatch.delenv("TUBEQ_ENGINE")
     with pytest.raises(StoreError, match=r"nothing can be written to .*: name a path, or a URI of"):
         Queue(None, uri, engine=engine)
-
-
-@pytest.mark.parametrize("engine", ["native", "spark", "auto"])
-def test_command_at_a_web_page_fails_with_the_reason(engine: str) -> None:
-    arguments = ["--location=http://h/q", "--engine", engine, "tubes"]
-    done = CliRunner().invoke(app, arguments, prog_name="tubeq")
-    assert done.exit_code == ExitCode.FAILED
-    assert "nothing can be written to http://h/q" in done.stderr
 
 
 def test_location_with_a_dot_is_a_path_where_it_is_a_directory_or_given_as_one(

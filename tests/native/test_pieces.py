@@ -13,7 +13,6 @@ from tests.native.logs import versions
 from tests.native.support import Place
 from tubeq_spark import PutItem, Queue
 from tubeq_spark.storage.log import data_files
-from tubeq_spark.storage.native import small_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,17 +123,6 @@ def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path
     assert tables.small_segments(place.tube, PIECE, 1 << 20, 1) == 1
 
 
-def test_rows_of_the_first_piece_when_not_all_fit_are_kept_for_the_next_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(small_files, "_KEPT_FILES", 2)
-    place = Place(tmp_path, -1).create()
-    place.put(5, range(100, 200))
-    place.take({5: [100]}, -50)
-    kept = place.engine._handles.files._kept.values()
-    assert 101 in [rows.column("task_id")[0].as_py() for rows, _ in kept]
-
-
 def lose_a_piece(tmp_path: Path) -> Path:
     """Remove one of the pieces, but not the first one."""
     pieces: dict[Path, list[Path]] = {}
@@ -145,21 +133,6 @@ def lose_a_piece(tmp_path: Path) -> Path:
     piece = max(max(pieces.values(), key=len), key=lambda file: file.stat().st_size)
     piece.unlink()
     return piece
-
-
-def test_capacity_when_a_piece_is_lost_counts_all_tasks_of_its_segment(
-    queue: Queue, tmp_path: Path
-) -> None:
-    tube = filled(queue, {"type": "limfifottl", "capacity": TASKS})
-    held = tube.take(0)
-    assert held is not None
-    lose_a_piece(tmp_path)
-    # Another process has none of the rows in memory.
-    with Queue(None, str(tmp_path / "queue"), engine="native") as other:
-        assert other["tube"].put("one too many") is None
-        tube.ack(held.task_id)
-        assert other["tube"].put("in its place") is not None
-        assert other["tube"].put("one too many") is None
 
 
 def test_health_when_a_piece_is_lost_tells_that_all_tasks_of_its_segment_wait(

@@ -11,7 +11,6 @@ import pytest
 
 from tubeq_spark import PutItem, Queue, QueueConfig
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.tables.counts import depth, waiting
@@ -86,16 +85,6 @@ def test_sweep_of_quiet_tubes_takes_no_lock_and_opens_no_data_file(
     assert counted.seen() == (0, 0, 0)
 
 
-def test_metrics_of_quiet_tubes_open_no_data_file(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted = Counted(monkeypatch)
-    before = queue.metrics()
-    assert queue.metrics().tubes == before.tubes
-    assert counted.opened == 0
-    assert counted.locked == 0
-
-
 def test_look_when_the_log_tells_enough_finds_what_the_rows_tell(
     queue: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,21 +148,3 @@ def test_metrics_when_other_sessions_are_over_open_no_data_file_twice(
     assert counted.opened <= 2
     over.close()
     assert queue.metrics().tubes["t1"].ready == before.tubes["t1"].ready + 1
-
-
-def test_first_look_of_a_process_at_many_tubes_makes_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Queue(None, str(tmp_path), engine="native") as queue:
-        for number in range(3):
-            queue.create_tube(f"tube_{number}").put("a")
-    monkeypatch.setattr(table_lock, "_table_locks", {})
-    for path in (tmp_path / "_tubeq_locks").glob("tube_*.lock"):
-        path.unlink()
-
-    with Queue(None, str(tmp_path), engine="native") as queue:
-        assert set(queue.metrics().tubes) == {"tube_0", "tube_1", "tube_2"}
-        assert not queue.sweep().tubes["tube_0"].error
-
-    names = {path.name for path in (tmp_path / "_tubeq_locks").glob("tube_*.lock")}
-    assert names == set()

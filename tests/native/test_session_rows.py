@@ -70,21 +70,6 @@ def test_sessions_when_nobody_sweeps_leave_few_files_and_all_counts(
         assert [task.data for task in queue["work"].take_many(SESSIONS)] == list(range(SESSIONS))
 
 
-def test_session_when_its_files_are_few_removes_nothing(
-    location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweeper, "_SELDOM", 1)
-    with Queue(None, location, engine="native") as queue:
-        queue["work"].put("a")
-    before = DeltaTable(f"{location}/_tubeq_sessions").version()
-
-    with Queue(None, location, engine="native") as queue:
-        queue["work"].put("b")
-
-    # The lease of a slot, and the end of the session.
-    assert DeltaTable(f"{location}/_tubeq_sessions").version() == before + 2
-
-
 def test_slot_when_all_of_a_bucket_are_in_use_is_one_of_another_bucket(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,12 +164,3 @@ def test_take_when_earlier_sessions_ended_without_a_close_has_their_files_merged
         # The heart does it when it starts, and is waited for.
         queue._context.session.stop()
         assert files(location) <= BUCKETS_OF_DEAD + 2
-
-
-def test_sweep_when_sessions_ended_without_a_close_merges_their_files(
-    location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with after_deaths(location, monkeypatch) as queue:
-        queue.sweep()
-        assert files(location) <= BUCKETS_OF_DEAD + 1
-        assert len(queue._context.sessions.views()) == DEAD

@@ -10,7 +10,6 @@ import pytest
 from tests.datafusion import answered
 from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
-from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
@@ -85,24 +84,6 @@ def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: P
 
 
 # -- what runs without the library -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["plain", "a b", "\u00e9+#"])
-def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
-    place = Place(tmp_path / name, -1).create()
-    place.put(5, [50, 51, 52])
-    place.ready(1)
-    assert place.ready(1) == [50]
-    assert place.take({5: [50]}, -50).updated == 1
-    assert place.stored() == [(-50, 50, "t"), (5, 51, "r"), (5, 52, "r")]
-
-
-def test_rows_when_a_rival_has_committed_are_the_newest(tmp_path: Path) -> None:
-    ours, theirs = Place(tmp_path, -1).create(), Place(tmp_path, -1_000)
-    ours.put(5, [50, 51])
-    assert ours.ready(2) == [50, 51]
-    theirs.take({5: [50]}, -50)
-    assert ours.ready(2) == [51]
 
 
 def test_rows_when_they_are_read_bit_by_bit_are_the_same(
@@ -242,24 +223,6 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
     assert asked == [["task_id"], ["utube"], ["task_id", "utube"]]
 
 
-def test_take_when_there_are_too_many_files_reads_them_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(small_files, "FILES", 2)
-    place = Place(tmp_path, -1).create()
-    for segment in (5, 6, 7):
-        place.put(segment, [segment * 10, segment * 10 + 1])
-    assert place.ready(3) == [
-        50,
-        51,
-        60,
-    ]
-    assert place.take({5: [50, 51], 6: [60]}, -50).updated == 3
-    assert [(task, state) for _, task, state in place.stored()] == [
-        (50, "t"), (51, "t"), (60, "t"), (61, "r"), (70, "r"), (71, "r"),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("at_once", [small_files._AT_ONCE, 0])
 def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
@@ -275,22 +238,3 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
 
 
 # -- what is left to the library ---------------------------------------------------------------------------
-
-
-def test_file_when_it_is_gone_is_named(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(5, [50])
-    for file in tmp_path.glob("tube/segment=5/*.parquet"):
-        file.unlink()
-    place.engine._handles.files.forget()
-    with pytest.raises(StoreError, match="segment=5/"):
-        place.engine.arrow(ready(place))
-
-
-def test_moment_when_it_is_read_is_in_utc(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(5, [50], next_event=NOW)
-    query = select(place.tube, "next_event")
-    assert answered(query).equals(without(place, query))
-    (found,) = place.engine.rows(query)
-    assert found["next_event"].isoformat() == "2027-01-15T08:00:00+00:00"

@@ -68,14 +68,6 @@ def removed(place: Place) -> set[str]:
     return wanted
 
 
-def test_vacuum_leaves_young_files_alone(place: Place) -> None:
-    place.put(5, [50])
-    place.run(place.statements.delete_segments([5]))
-    leave(place, "segment=6/part-1.parquet")
-    make_older(place, YOUNG)
-    assert removed(place) == set()
-
-
 def test_vacuum_removes_old_files_that_no_version_needs(place: Place) -> None:
     place.put(5, [50])
     gone = files(place)
