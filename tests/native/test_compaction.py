@@ -166,19 +166,6 @@ def test_put_when_its_process_stops_at_the_compaction_has_put_its_task_once(
         assert taken(tube) == [*range(next(items))]
 
 
-@pytest.mark.parametrize("step", ["read", "decided", "committed"])
-def test_release_when_its_process_stops_at_the_compaction_has_given_its_task_back_once(
-    tmp_path: Path, step: str
-) -> None:
-    def put_and_release(tube: Tube) -> None:
-        tube.put_many([*range(PUTS)])
-        released(tube)
-
-    with found_after_stop(tmp_path, step, put_and_release) as (tube, probe):
-        done = probe.events.count(("committed", "release"))
-        assert taken(tube) == [*range(done)]
-
-
 def test_compaction_when_a_take_comes_first_yields_to_it(tmp_path: Path) -> None:
     got: list[Any] = []
     probe, rival = Probe(), opened(tmp_path)

@@ -194,31 +194,6 @@ def test_copy_when_stopped_cannot_be_opened_and_is_made_again_when_its_files_are
         assert found.check().sound
 
 
-@pytest.mark.parametrize("name", ["_make_sessions", "_require_unchanged"])
-def test_copy_when_its_files_are_removed_for_another_call_makes_no_registry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    place, copy, calls = tmp_path / "place", tmp_path / "copy", []
-    real = getattr(_Copy, name)
-
-    def paused(*args: Any) -> Any:
-        calls.append(name)
-        if len(calls) == 1:
-            shutil.rmtree(copy)
-            with opened(place) as other:
-                other.copy_to(copy)
-        return real(*args)
-
-    with Queue(None, place, engine="native") as queue:
-        queue.create_tube("first").put_many([1, 2])
-        monkeypatch.setattr(_Copy, name, paused)
-        with pytest.raises(TubeBusyError, match="another call"):
-            queue.copy_to(copy)
-        with opened(copy) as found:
-            assert [task.data for task in found["first"].take_many(3)] == [1, 2]
-            assert found.check().sound
-
-
 #: What happens meanwhile: before which step or after it, what, and what the refusal says.
 MEANWHILE: dict[str, tuple[str, bool, Callable[[Queue], object], str]] = {
     "early tube": ("_require_apart", False, lambda q: q.create_tube("late"), "list of tubes was"),

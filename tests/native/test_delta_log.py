@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -129,47 +128,10 @@ def test_table_when_only_a_checkpoint_is_left_is_read_by_the_library(
     assert_as_the_library_reads_it(fresh)
 
 
-def test_checkpoint_when_the_last_one_is_the_librarys_keeps_what_that_told(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for n in range(3):
-        place.put(10 + n, [100 + n])
-    log = place.log
-    table = DeltaTable(str(log.parent))
-    for n in range(3):
-        table.delete(f"segment = {10 + n}")
-    table.create_checkpoint()
-    gone = set(told_gone(log, table.version()))
-    assert len(gone) == 3
-    monkeypatch.setattr(tidying, "EVERY", 2)
-    place.put(50, [500])
-    place.run(place.statements.delete_segments([50]))
-    assert gone < set(told_gone(log, seen(place).version))
-    assert len(told_gone(log, seen(place).version)) == 4
-    assert_as_the_library_reads_it(place)
-
-
 def told_gone(log: Path, version: int) -> list[str]:
     """The files that a checkpoint tells to be gone."""
     found = pa.parquet.read_table(log / checkpoint_name(version)).column("remove")
     return [action["path"] for action in found.to_pylist() if action is not None]
-
-
-def test_vacuum_after_a_checkpoint_keeps_the_files_that_went_a_moment_ago(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", 2)
-    place.put(5, [50])
-    place.run(place.statements.delete_segments([5]))
-    log = place.log
-    (file,) = log.parent.glob("segment=5/*.parquet")
-    old = file.stat().st_mtime - 30 * 86_400
-    os.utime(file, (old, old))
-    table = DeltaTable(str(log.parent))
-    assert table.vacuum(dry_run=True) == []
-    assert table.vacuum(0, enforce_retention_duration=False, dry_run=True) == [
-        str(file.relative_to(log.parent))
-    ]
 
 
 def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Place) -> None:
@@ -185,17 +147,6 @@ def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Plac
         assert len(told_gone(log, found.version)) == gone, hours
         assert len(reading.newest(log_files_of(log), None).transactions) == known
     assert_as_the_library_reads_it(Place(log.parents[1], -7))
-
-
-def test_checkpoint_when_a_table_tells_much_is_made_more_seldom(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", 2)
-    monkeypatch.setattr(tidying, "_ACTIONS", 1)
-    for n in range(16):
-        place.put(10 + n, [100 + n])
-    # The first has two files, the protocol and the metadata: four versions until the next.
-    assert versions(place.log, r"checkpoint\.parquet") == [2, 6, 14]
 
 
 def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -20,8 +19,6 @@ from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import LOCKS, MARK_SUFFIX, SyncedLog, synced_log_of
-from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,16 +208,6 @@ def test_commit_on_what_others_have_not_synced_syncs_that_first(
     assert "was committed by delta-rs" in told.getMessage()
 
 
-def test_mark_of_a_new_table_and_after_a_check_is_of_this_boot(place: Path, tube: Tube) -> None:
-    tube.put("a")
-    synced = SyncedLog(place / "work")
-    assert synced.mark() == synced.place()
-    (place / LOCKS / f"work{MARK_SUFFIX}").unlink()
-    assert synced.mark() is None
-    recover(synced, nullcontext)
-    assert synced.mark() == synced.place()
-
-
 def test_log_of_which_more_is_damaged_than_a_power_cut_takes_at_commit_is_left_as_it_is(
     place: Path, level: str
 ) -> None:
@@ -285,52 +272,6 @@ def test_commit_at_table_when_no_thread_can_be_started_is_on_the_disk_before_it_
         syncs.found.clear()
         assert tube.take(0) is not None
         assert ("file_system", "work/_delta_log") in syncs.found
-
-
-def test_close_when_others_go_on_with_the_session_gives_back_a_take_that_nobody_knows_of(
-    place: Path, syncs: Syncs
-) -> None:
-    with opened(place, "commit") as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        session = queue.identify()
-        with Queue(None, str(place), engine="native", session_uuid=session) as other:
-            work = other["work"]
-            syncs.fails = lambda kind, name: name == "work/_delta_log"
-            with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
-                work.take(0)
-            syncs.fails = lambda kind, name: False
-        assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
-
-
-def test_log_when_it_is_shortened_is_on_the_disk_before(
-    place: Path, level: str, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", 10)
-    monkeypatch.setattr(LocalRetention, "SECONDS", 0.0)
-    monkeypatch.setattr(LocalRetention, "versions", 5)
-    log = place / "work" / "_delta_log"
-    seen: list[bool] = []
-    unlink = os.unlink
-
-    def removing(name: str | Path, **more: Any) -> None:
-        path = Path(name)
-        if path.parent == log and path.name.endswith(".json") and path.name[0] == "0":
-            seen.append(("file_system", "work/_delta_log") in syncs.found)
-        unlink(name, **more)
-
-    monkeypatch.setattr(os, "unlink", removing)
-    with opened(place, level) as queue:
-        tube = queue.create_tube("work")
-        syncs.found.clear()
-        for number in range(40):
-            tube.put(number)
-        checkpoints = [*log.glob("*.checkpoint.parquet")]
-        assert checkpoints
-        assert seen
-        assert all(seen) == (level != "none")
-        named = json.loads((log / "_last_checkpoint").read_bytes())["version"]
-        assert (log / f"{named:020}.checkpoint.parquet") in checkpoints
 
 
 def test_log_when_an_old_file_is_missing_is_left_as_it_is(place: Path) -> None:

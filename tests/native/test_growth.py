@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.admin import sweeper
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.tidying import LocalRetention
@@ -85,29 +84,6 @@ def test_tube_after_many_tasks_and_a_sweep_has_the_files_and_directories_of_afte
     assert directories <= 3
     assert files <= 2 * LocalRetention.versions + 60
     assert size < 4_000_000
-
-
-def test_sweep_when_a_directory_was_just_made_or_has_a_file_leaves_it(tmp_path: Path) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    config = QueueConfig(vacuum_hours=1)
-    with Queue(None, str(tmp_path), engine="native", clock=clock, config=config) as queue:
-        queue.create_tube("work").put("a")
-        work = tmp_path / "work"
-        old, checksum, occupied = (work / f"segment={n}" for n in (-7, -8, -9))
-        for directory in (old, checksum, occupied / "more"):
-            directory.mkdir(parents=True)
-        (checksum / ".part-gone.parquet.crc").touch()
-        grow_old(work)
-        (work / "segment=-10").mkdir()
-        clock.advance(HOURS.total_seconds())
-
-        assert "work" in queue.sweep().vacuumed
-
-        assert not old.exists()
-        assert not checksum.exists()
-        assert (occupied / "more").exists()
-        assert (work / "segment=-10").exists()
-        assert [task.data for task in queue["work"].tasks_by_state("r")] == ["a"]
 
 
 def test_log_when_it_is_shortened_keeps_no_hidden_file_of_what_goes(
@@ -201,49 +177,6 @@ def test_sweep_when_the_table_of_a_dropped_tube_is_gone_does_not_look_for_it_aga
         queue.create_tube("work").put("a")
         clock.advance(HOURS.total_seconds())
         assert "work" in queue.sweep().vacuumed
-
-
-def test_sweep_after_many_drops_looks_at_some_of_the_tables_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    monkeypatch.setattr(sweeper, "_DROPPED", 2)
-    with at_place(tmp_path, clock) as queue:
-        for number in range(3):
-            queue.create_tube(f"job_{number}").drop()
-            shutil.rmtree(tmp_path / f"job_{number}")
-        clock.advance(HOURS.total_seconds())
-        looked = looks(monkeypatch, "is_table", "job_")
-        counts = []
-        for _ in range(3):
-            queue.sweep()
-            counts.append(len(looked))
-
-    # The last of them are left for the next sweep, and none is looked for again.
-    assert counts == [2, 3, 3]
-
-
-@pytest.mark.parametrize("by", ["argument", "clock"])
-def test_sweep_after_one_for_a_moment_that_lies_ahead_removes_dead_files_when_it_is_time(
-    tmp_path: Path, by: str
-) -> None:
-    # They are behind the clock of the storage, by which nothing was written before the last removal.
-    clock, wrong = ManualClock(), ManualClock()
-    with at_place(tmp_path, clock) as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        clock.advance(HOURS.total_seconds())
-        ahead = clock.now() + dt.timedelta(days=365)
-        if by == "argument":
-            queue.sweep(ahead)
-        else:
-            wrong.advance((ahead - wrong.now()).total_seconds())
-            with at_place(tmp_path, wrong) as other:
-                assert "work" in other.sweep().vacuumed
-        for _ in range(2):
-            tube.put("b")
-            clock.advance(HOURS.total_seconds())
-            assert "work" in queue.sweep().vacuumed
 
 
 def test_sweeps_leave_few_files_and_rows_of_notes_about_vacuum(tmp_path: Path) -> None:

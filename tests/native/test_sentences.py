@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tubeq_spark import (
     CommitUnknownError,
@@ -22,10 +21,7 @@ from tubeq_spark import (
     QueueNotFoundError,
     QueueStateError,
     TubeExistsError,
-    TubeqError,
-    prometheus,
 )
-from tubeq_spark.cli.app import app
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -49,12 +45,6 @@ def test_queue_when_it_was_closed_says_so(queue: Any) -> None:
     queue.close()
     with pytest.raises(QueueStateError, match=r"^the queue was closed$"):
         tube.put("a")
-
-
-def test_queue_when_it_is_iterated_gives_the_names_of_its_tubes(queue: Any) -> None:
-    for name in ("b", "a"):
-        queue.create_tube(name)
-    assert list(queue) == ["a", "b"]
 
 
 def test_create_tube_when_one_is_there_says_how_it_differs(queue: Any) -> None:
@@ -135,34 +125,6 @@ def test_queue_when_there_is_none_and_none_is_to_be_made_says_so_and_makes_nothi
         Queue(None, str(tmp_path / "there"), engine="native", create=False).close()
     with pytest.raises(InvalidOptionError, match="create"):
         Queue(None, str(tmp_path / "there"), engine="native", create=1)  # type: ignore[arg-type]
-
-
-def test_queue_when_its_location_was_removed_says_that_there_is_none(tmp_path: Path) -> None:
-    place = tmp_path / "queue"
-    with opened(place) as queue:
-        tube = queue.create_tube("work")
-        shutil.rmtree(place)
-        for look in (queue.tubes, queue.statistics, queue.metrics, queue.health, queue.sweep):
-            with pytest.raises(QueueNotFoundError, match=f"no queue at {place}"):
-                look()
-        with pytest.raises(QueueNotFoundError):
-            prometheus.text(queue)
-        with pytest.raises(TubeqError):
-            tube.put("a")
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["tubes", "stats", "sweep", "top --once", "take work", "put work", "drop work --yes", "check"],
-)
-def test_tubeq_when_there_is_no_queue_says_so_and_makes_none(tmp_path: Path, command: str) -> None:
-    place = tmp_path / "typo"
-    done = CliRunner().invoke(
-        app, ["--engine", "native", "--location", str(place), *command.split()], input="1\n"
-    )
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"tubeq: no queue at {place}\n"
-    assert not place.exists()
 
 
 FORK_IN_A_PUT = """
