@@ -61,21 +61,6 @@ def test_take_that_waits_finds_what_another_process_makes_ready(
         assert task.data == "a"
 
 
-@pytest.mark.processes
-def test_put_that_waits_for_room_finds_it_when_another_process_makes_some(tmp_path: Path) -> None:
-    with opened(tmp_path) as queue:
-        tube = queue.create_tube("work", "limfifottl", capacity=1)
-        tube.put("a")
-        other = threading.Thread(
-            target=other_process, args=(tmp_path, "tube.ack(tube.take(0).task_id)")
-        )
-        other.start()
-        task = tube.put("b", timeout=PATIENCE)
-        other.join()
-        assert task is not None
-        assert task.data == "b"
-
-
 def test_arrivals_when_the_log_was_shortened_beyond_them_are_counted_again(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()

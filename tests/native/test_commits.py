@@ -13,10 +13,9 @@ from deltalake import DeltaTable
 from tests.native.logs import HOUR, aged
 from tests.native.support import Place, new_rows
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.location import path_of, path_table
+from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Statement
@@ -121,21 +120,6 @@ def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Plac
     assert outcome_of(failed.value) is Outcome.CONFLICT
     assert place.engine.tables.properties(place.tube)[schema.FENCE] == "1"
     assert place.engine.tables.properties(place.tube).get("tubeq.nothing") is None
-
-
-def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: Path) -> None:
-    new = schema.new_tube_table(
-        path_table(str(tmp_path / "new")), QueueConfig(), None, change_feed=False
-    )
-    place.engine.tables.create(new)
-    place.engine.tables.create(new)
-    table = DeltaTable(str(tmp_path / "new"))
-    protocol = table.protocol()
-    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
-    assert protocol.writer_features is None
-    assert table.version() == 0
-    assert table.metadata().configuration == dict(new.properties)
-    assert table.metadata().partition_columns == ["segment"]
 
 
 @pytest.mark.parametrize("newer", [1, 3])

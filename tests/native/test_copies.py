@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field
 from typer.testing import CliRunner
 
 from tests.thorough import nightly
@@ -125,22 +124,6 @@ def test_copy_when_a_tube_was_dropped_before_counts_none_of_its_calls_for_the_ne
         copy.create_tube("new")
         calls = {name: found["calls"]["put"] for name, found in copy.statistics().items()}
     assert calls == {"kept": 1, "new": 0}
-
-
-def test_copy_when_a_table_has_more_columns_has_them_too(source: Queue, tmp_path: Path) -> None:
-    table = DeltaTable(tmp_path / "source" / "fifottl")
-    [added] = pa.schema([("more", pa.string())])
-    table.alter.add_columns([Field.from_arrow(added)])
-    table.update({"more": "'some'"}, predicate="segment != 0")
-    source["fifottl"].put("none of it")
-
-    source.copy_to(tmp_path / "copy")
-
-    found = DeltaTable(tmp_path / "copy" / "fifottl")
-    assert found.schema() == table.schema()
-    assert {*found.to_pyarrow_table(columns=["more"])["more"].to_pylist()} == {"some", None}
-    with opened(tmp_path / "copy") as copy:
-        assert state_of(copy) == state_of(source)
 
 
 def test_copy_when_a_tube_is_temporary_leaves_it_out(source: Queue, tmp_path: Path) -> None:

@@ -6,15 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from tests.native.support import Place, new_rows
+from tests.native.support import Place
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import path_of, path_table
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
@@ -109,17 +106,3 @@ def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
     late = Late(place.engine._handles)
     assert not late.set_property(place.tube, schema.FENCE, "ours")
     assert tables.properties(place.tube)[schema.FENCE] == "theirs"
-
-
-def test_create_when_the_directory_cannot_be_made_says_so(tmp_path: Path) -> None:
-    (tmp_path / "made").write_text("a file")
-    with pytest.raises(StoreError, match="made"):
-        Place(tmp_path, -1).engine.tables.create(definitions(tmp_path)[0])
-
-
-def test_append_of_another_type_is_refused(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    rows = new_rows(5, [50]).set_column(0, "segment", pa.array(["x"]))
-    with pytest.raises((EngineError, pa.ArrowInvalid)) as failed:
-        place.run(place.statements.put(rows, 1, [5]))
-    assert not isinstance(failed.value, EngineError) or failed.value.outcome is Outcome.FAILED

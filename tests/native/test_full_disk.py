@@ -85,18 +85,6 @@ def test_put_when_the_disk_is_nearly_full_is_refused_and_all_else_goes_on(
         assert queue.statistics("work")["tasks"]["done"] == 5
 
 
-def test_tube_without_tasks_when_the_disk_is_nearly_full_is_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Queue(None, str(tmp_path), engine="native") as queue:
-        tube = queue.create_tube("work")
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL)
-
-        tube.drop()
-
-        assert queue.tubes() == []
-
-
 def test_put_when_the_disk_is_full_in_the_middle_of_it_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,16 +103,6 @@ def test_html_of_a_tube_has_counts_and_options_by_few_reads_and_no_commit(
     assert SHOWN not in made  # no payloads
 
 
-def test_html_of_what_is_closed_or_dropped_says_so(queue: Queue) -> None:
-    tube = queue.create_tube("mail")
-    queue.create_tube("gone").drop()
-    queue.close()
-
-    for shown in (queue, tube):
-        assert "was closed" in html_of(shown)
-    assert "Tube(&#x27;mail&#x27;, &#x27;fifo&#x27;)" in html_of(tube)
-
-
 def test_html_of_a_task_has_its_fields_and_cuts_a_long_payload(queue: Queue) -> None:
     tube = queue.create_tube("hosts", "utubettl")
 

@@ -11,7 +11,6 @@ import pytest
 
 from tests.native.support import Place, new_rows
 from tubeq_spark import Queue
-from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files
@@ -57,23 +56,6 @@ def test_take_from_many_files_is_one_commit(place: Place) -> None:
     assert place.stored("segment, task_id") == [
         (-50, task_id) for ids in SEGMENTS.values() for task_id in ids
     ]
-
-
-def test_part_of_a_segment_when_it_is_taken_leaves_the_rest_there(place: Place) -> None:
-    place.take({1: [10], 4: [41], 5: [50, 51]}, -50)
-
-    stays = [(1, 11), (2, 20), (2, 21), (3, 30), (3, 31), (4, 40)]
-    assert [row for row in place.stored("segment, task_id") if row[0] > 0] == stays
-
-
-def test_take_when_a_later_file_has_not_the_task_writes_nothing(place: Place) -> None:
-    before, stored = files_of(place), place.stored()
-
-    with pytest.raises(RefusedError):
-        place.take(SEGMENTS | {5: [50, 52]}, -50)
-
-    assert files_of(place) == before
-    assert place.stored() == stored
 
 
 def test_take_when_a_rival_was_first_leaves_no_files(place: Place, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 
 from tests.native.logs import versions
 from tests.native.support import Place
@@ -121,27 +120,3 @@ def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path
     tables = place.engine.tables
     assert tables.data_files(place.tube) > 2
     assert tables.small_segments(place.tube, PIECE, 1 << 20, 1) == 1
-
-
-def lose_a_piece(tmp_path: Path) -> Path:
-    """Remove one of the pieces, but not the first one."""
-    pieces: dict[Path, list[Path]] = {}
-    table = DeltaTable(str(tmp_path / "queue" / "tube"))
-    for path in table.get_add_actions()["path"].to_pylist():
-        file = tmp_path / "queue" / "tube" / path
-        pieces.setdefault(file.parent, []).append(file)
-    piece = max(max(pieces.values(), key=len), key=lambda file: file.stat().st_size)
-    piece.unlink()
-    return piece
-
-
-def test_health_when_a_piece_is_lost_tells_that_all_tasks_of_its_segment_wait(
-    queue: Queue, tmp_path: Path
-) -> None:
-    assert filled(queue, {"type": "fifo"}).take(0) is not None
-    piece = lose_a_piece(tmp_path)
-    with Queue(None, str(tmp_path / "queue"), engine="native") as other:
-        (message,) = [p.message for p in other.health().problems if p.kind == "damage"]
-        assert other["tube"].take(0) is None
-    assert str(piece) in message
-    assert f"{TASKS - 1} rows" in message

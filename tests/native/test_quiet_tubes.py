@@ -130,21 +130,3 @@ def test_sweep_and_metrics_when_time_or_a_commit_changes_a_tube_see_it(
     clock.advance(3600)
     assert {each.ready for each in queue.metrics().tubes.values()} == {0}
     assert queue.sweep().changed == 3 * TUBES + 1
-
-
-def test_metrics_when_other_sessions_are_over_open_no_data_file_twice(
-    queue: Queue, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over = Queue(None, str(tmp_path), engine="native", clock=clock)
-    held = over["t1"].take(0)
-    assert held is not None
-    before = queue.metrics()
-    counted = Counted(monkeypatch)
-    with Queue(None, str(tmp_path), engine="native", clock=clock) as short:
-        short.create_tube("own").put(1)
-        assert short["own"].take(0) is not None
-    counted.clear()
-    assert queue.metrics().tubes["t1"] == before.tubes["t1"]
-    assert counted.opened <= 2
-    over.close()
-    assert queue.metrics().tubes["t1"].ready == before.tubes["t1"].ready + 1

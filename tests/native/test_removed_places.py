@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tubeq_spark import Queue, StoreError, TubeExistsError, TubeNotFoundError
+from tubeq_spark import Queue, StoreError, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,34 +84,3 @@ def test_verbs_when_their_location_was_removed_and_made_again_say_so_and_change_
     other.close()
     with opened(place) as anew:
         assert len(anew["work"].take_many(tasks)) == tasks
-
-
-def test_create_tube_when_the_table_of_the_tube_was_removed_says_that_it_exists(
-    tmp_path: Path,
-) -> None:
-    with Queue(None, tmp_path / "q", engine="native") as queue:
-        queue.create_tube("t").put("a")
-    shutil.rmtree(tmp_path / "q" / "t")
-
-    with Queue(None, tmp_path / "q", engine="native") as queue:
-        with pytest.raises(TubeExistsError):
-            queue.create_tube("t")
-        with pytest.raises(TubeNotFoundError):
-            queue.create_tube("t", if_not_exists=True).put("b")
-
-
-def test_verbs_when_the_table_of_a_dropped_tube_was_removed_use_the_next_one(
-    tmp_path: Path,
-) -> None:
-    queue, tube, task_id = used(tmp_path / "queue", 1)
-    tube.ack(task_id)
-    tube.drop()
-    shutil.rmtree(tmp_path / "queue" / "work")
-
-    with opened(tmp_path / "queue") as other:
-        other.create_tube("work").put("new")
-
-    with pytest.raises(TubeNotFoundError):
-        tube.put("old")
-    assert [task.data for task in queue["work"].take_many(2)] == ["new"]
-    queue.close()

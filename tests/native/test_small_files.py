@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import convert_to_deltalake
 
 from tests.datafusion import answered
 from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
-from tubeq_spark.storage.expression import integer, row
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.expression import Column, Micros, integer, row
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import small_files
+from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.small_files import Listed
-from tubeq_spark.storage.query import Select, count, count_if, least
+from tubeq_spark.storage.outcome import EngineError, is_missing_table
+from tubeq_spark.storage.query import Select, count_if
 from tubeq_spark.storage.tables import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import pyarrow as pa
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.actions import DataFile
@@ -84,17 +90,6 @@ def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: P
 
 
 # -- what runs without the library -------------------------------------------------------------------------
-
-
-def test_rows_when_they_are_read_bit_by_bit_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(5, range(3_000), data=[f"{n}" for n in range(3_000)])
-    monkeypatch.setattr(small_files, "_AT_ONCE", 0)
-    place.engine._handles.files.forget()
-    query = ready(place)
-    assert without(place, query).to_pylist() == answered(query).to_pylist()
 
 
 def test_kept_rows_when_there_are_too_many_are_the_last_that_were_read(
@@ -167,19 +162,6 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     assert first(100) == [100, 60, 61, 70, 71, 80, 81, 90, 91]
 
 
-def test_groups_when_there_are_many_files_are_merged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(small_files, "FILES", 2)
-    place = Place(tmp_path, -1).create()
-    for segment in SEGMENTS:
-        place.put(segment, [segment * 10, segment * 10 + 1], utube=f"{segment % 3}")
-    columns = {"utube": R.utube, "n": count(), "first": least(place.table.position)}
-    query = Select(place.tube, columns, READY, ["utube"], R.n > 3, order=["utube"])
-    assert without(place, query).to_pylist() == answered(query).to_pylist()
-    assert without(place, counted(place.tube, R.task_id > 50)).to_pylist() == [{"n": 13}]
-
-
 def test_comparisons_when_a_file_decides_them_read_no_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]
 ) -> None:
@@ -223,18 +205,37 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
     assert asked == [["task_id"], ["utube"], ["task_id", "utube"]]
 
 
-@pytest.mark.parametrize("at_once", [small_files._AT_ONCE, 0])
-def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    monkeypatch.setattr(small_files, "_AT_ONCE", at_once)
-    place = Place(tmp_path, -1).create()
-    ids = range(50, 1_250)
-    place.put(5, ids, data=["x" * 10_000] * len(ids))
-    assert len(without(place, ready(place))) == len(ids)
-    assert not place.engine._handles.files._kept
-    assert place.take({5: [50]}, -50).updated == 1
-    assert place.ready(2) == [51, 52]
-
-
 # -- what is left to the library ---------------------------------------------------------------------------
+
+
+# -- what others have written, and what is not there -------------------------------------------------------
+
+
+def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    engine, name = NativeEngine(), path_table(str(tmp_path / "nothing"))
+    assert not engine.tables.is_table(name)
+    with pytest.raises(EngineError, match=r"exist|tube") as missing:
+        engine.rows(counted(name))
+    assert is_missing_table(missing.value)
+    with pytest.raises(EngineError, match=r"exist|tube"):
+        Place(tmp_path, -1).put(5, [1])
+
+
+def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Path) -> None:
+    far = [
+        dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC),
+        dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    ]
+    moments = pa.array(far, pa.timestamp("us", "UTC"))
+    rows = pa.table({"at": moments, "inner": pa.StructArray.from_arrays([moments], names=["at"])})
+    place = tmp_path / "spark"
+    place.mkdir()
+    pq.write_table(
+        rows, place / "x.parquet", use_deprecated_int96_timestamps=True, store_schema=False
+    )
+    convert_to_deltalake(place)
+
+    columns = {"at": Micros(Column("at")), "inner": Micros(Column("at", "inner"))}
+    found = NativeEngine().arrow(Select(path_table(str(place)), columns))
+
+    assert found.to_pylist() == [{"at": to_us(at), "inner": to_us(at)} for at in far]

@@ -22,7 +22,6 @@ from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.statement import (
     Affected,
-    PutIdentity,
 )
 
 if TYPE_CHECKING:
@@ -215,18 +214,6 @@ def test_put_when_the_tube_is_dropped_inserts_nothing_and_does_not_commit(place:
     assert place.version(place.tube) == before
 
 
-def test_put_when_an_earlier_tube_left_a_tombstone_leaves_its_segment_alone(
-    place: Place, rival: Place
-) -> None:
-    append("{place.tube}", {"segment": 0, "tube": 0})(place)
-    place.writer.goes_behind = True
-    place.writer.rival = lambda: rival.put(12, [120])
-    assert place.put(11, [110]).inserted == 1
-    assert [row[0] for row in place.stored() if row[0]] == [11, 12]
-    changed = place.engine.tables.history_rows(place.tube, 2)
-    assert [row["operationMetrics"]["num_removed_files"] for row in changed] == [0, 0]
-
-
 def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> None:
     stored(place)
     before, version = place.stored(), place.version(place.tube)
@@ -235,18 +222,3 @@ def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> N
         place.run(place.statements.settle(rows, [(Every(), GiveBack(FRESH))]))
     assert outcome_of(refused.value) is Outcome.STALE
     assert (place.stored(), place.version(place.tube)) == (before, version)
-
-
-def test_put_with_capacity_when_a_key_is_older_than_all_are_kept_forgets_it(place: Place) -> None:
-    one, two = PutIdentity("one", 1), PutIdentity("two", 1)
-    for segment, identity, forget in ((11, one, 0), (12, two, NOW + 1)):
-        room = place.put_gate.read(NOW, identity, counts=True)
-        rows = new_rows(segment, [segment])
-        place.run(
-            place.put_gate.put(
-                rows, 1, [segment], room, now_us=NOW, identity=identity, forget_us=forget
-            )
-        )
-    assert place.put_gate.read(NOW, one).version is None
-    room = place.put_gate.read(NOW, two, counts=True)
-    assert (room.number, room.stored, room.version) == (2, 2, 1)

@@ -20,7 +20,6 @@ from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.statement import Matching
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.native import put_directories
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, PutIdentity, Statement, WrittenRows
@@ -136,18 +135,6 @@ def test_append_of_written_rows_when_writers_were_fenced_since_is_stale(table: W
     assert raised.value.outcome is Outcome.STALE
     assert table.stored() == []
     assert table.files(rows) == SEGMENTS
-
-
-def test_shape_when_the_known_version_is_old_is_that_of_the_newest(
-    table: Written, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(put_directories, "_RECENT", 0.0)
-    table.engine.put_directories.shape(table.name)
-    rival = NativeEngine()
-    assert rival.tables.set_property(table.name, FENCE, "1")
-    rival.close()
-
-    assert table.engine.put_directories.shape(table.name).properties[FENCE] == "1"
 
 
 def test_written_rows_when_a_file_is_gone_do_not_fit(table: Written) -> None:
