@@ -13,24 +13,20 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from tubeq_spark import Queue, QueueConfig
+from tests.native.support import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 __all__ = [
-    "CONFIG",
     "PLANTED",
     "Planted",
     "checkpoint",
     "commit",
     "data_file",
     "made_sound",
-    "opened",
 ]
-
-CONFIG = QueueConfig(durability="none")
 
 _OLD = 2 * 3600
 
@@ -52,11 +48,6 @@ class Planted:
     kind: str
     said: str
     lost: tuple[int, ...] = ()
-
-
-def opened(place: Path) -> Queue:
-    """A queue that may be damaged."""
-    return Queue(None, str(place), engine="native", config=CONFIG)
 
 
 def made_sound(place: Path) -> Path:

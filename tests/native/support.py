@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tests.queries import everything
+from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
@@ -165,6 +166,11 @@ class Place:
 
     def version(self, table: str) -> int:
         return int(self.engine.tables.history_rows(table, 1)[0]["version"])
+
+
+def opened(place: Path | str, **settings: Any) -> Queue:
+    """A queue without Spark."""
+    return Queue(None, place, engine="native", **settings)
 
 
 def new_rows(segment: int, ids: Sequence[int], **columns: Any) -> pa.Table:

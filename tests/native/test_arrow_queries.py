@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from tests.unit.golden.sample_values import LATER, NOW
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.fold import Read, answer_by_parts
 from tubeq_spark.storage.arrow.select import answer
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -41,6 +40,7 @@ from tubeq_spark.storage.expression import (
     row,
     small,
 )
+from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import (
     Aggregate,
@@ -69,8 +69,11 @@ MINE = R.tube == grid.TUBE
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return grid.place_of(tmp_path_factory.mktemp("queries"))
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with pytest.MonkeyPatch.context() as patched:
+        # So many files are a part, so that the answers of parts are merged.
+        patched.setattr(small_files, "FILES", 2)
+        yield grid.place_of(tmp_path_factory.mktemp("queries"))
 
 
 @pytest.fixture(scope="module")
@@ -104,48 +107,6 @@ def is_answered_as_by_the_library(place: Place, query: Select, rows: pa.Table) -
         agrees(part, expected, query)
     agrees(found, expected, query)
     agrees(place.engine.arrow(query), expected, query)
-    agrees(answer_by_parts(query, Scattered(rows)), expected, query)
-
-
-@dataclass
-class Some:
-    """Rows that are a part by themselves, with one column apart whose value is the same in all of them."""
-
-    rows: pa.Table
-
-    def least(self, order: Sequence[str]) -> tuple[int, ...] | None:
-        keys = [self.rows.column(name).to_pylist() for name in order]
-        if any(not isinstance(value, int) for values in keys for value in values):
-            return None
-        return tuple(map(min, keys))
-
-    def read(self, query: Select) -> Iterator[Read]:
-        rows = self.rows
-        same = {
-            name: rows.column(name)[0]
-            for name in rows.column_names[1:]
-            if rows.num_rows == 1 and not pa.types.is_nested(rows.schema.field(name).type)
-        }
-        yield Read(query, rows.drop_columns([*same]), same)
-
-
-@dataclass
-class Scattered:
-    """Rows in parts of one and of more."""
-
-    rows: pa.Table
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.rows.schema
-
-    def in_order(self, order: Sequence[str], _limit: int | None) -> Iterator[Some]:
-        parts, first = [], 0
-        while first < self.rows.num_rows:
-            size = 1 if len(parts) % 2 else 40
-            parts.append(Some(self.rows[first : first + size]))
-            first += size
-        yield from sorted(parts, key=lambda part: part.least(order) or ())
 
 
 def is_unique(order: Sequence[str]) -> bool:

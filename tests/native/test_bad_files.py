@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.native.damage import commit, data_file, made_sound, opened
+from tests.native.damage import commit, data_file, made_sound
+from tests.native.support import opened
 from tubeq_spark import PutItem, Queue, QueueConfig, StoreError, Task
 from tubeq_spark.storage.arrow.columns import grouped
 from tubeq_spark.storage.arrow.evaluate import holds, of_table
@@ -19,7 +20,6 @@ from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.log.actions import DataFile
 from tubeq_spark.storage.native.bad_files import left_out
 from tubeq_spark.storage.tables.tube_table import PUT_GATE
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.observe.health import Problem
     from tubeq_spark.storage.arrow.columns import Partition
-
-CONFIG = QueueConfig(durability="none")
+    from tubeq_spark.testing import ManualClock
 
 
 #: What is done to a file, and nothing where it is removed.
@@ -63,20 +62,9 @@ def damages(queue: Queue) -> list[Problem]:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
-    with Queue(None, str(tmp_path), engine="native", clock=clock, config=CONFIG) as queue:
-        yield queue
-
-
-@pytest.fixture
 def other(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
     """Another process at the same place: it has none of the rows in memory."""
-    with Queue(None, str(tmp_path), engine="native", clock=clock, config=CONFIG) as queue:
+    with opened(tmp_path, clock=clock) as queue:
         yield queue
 
 
@@ -292,8 +280,8 @@ def test_put_when_the_file_of_the_gate_is_lost_names_it(
 def test_compaction_and_releases_when_a_file_is_lost_leave_it(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    config = replace(CONFIG, fold_segments=2)
-    with Queue(None, str(tmp_path), engine="native", clock=clock, config=config) as queue:
+    config = QueueConfig(fold_segments=2)
+    with opened(tmp_path, clock=clock, config=config) as queue:
         tube = queue.create_tube("work")
         for number in range(12):
             tube.put(number)
@@ -319,7 +307,7 @@ def test_truncate_and_drop_when_a_file_is_lost_name_it_and_remove_nothing(
         with pytest.raises(StoreError, match=file.name):
             other["work"].drop()
         assert str(file) in files_of(tmp_path / "work")
-    with Queue(None, str(tmp_path), engine="native", config=CONFIG) as again:
+    with opened(tmp_path) as again:
         assert told(again["work"].take_many(2)) == ["first", "second"]
         again["work"].release_all()
         again["work"].drop()

@@ -20,8 +20,8 @@ from tests.native.damage import (
     checkpoint,
     commit,
     data_file,
-    opened,
 )
+from tests.native.support import opened
 from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
 from tubeq_spark.cli.app import app
 from tubeq_spark.storage.location import Location

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.native.damage import PLANTED, checkpoint, commit, opened
+from tests.native.damage import PLANTED, checkpoint, commit
 from tests.native.logs import aged, versions
+from tests.native.support import opened
 from tubeq_spark import StoreError
 from tubeq_spark.storage.log import tidying
 

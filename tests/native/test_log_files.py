@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.native.logs import HOUR, MINUTE, aged, versions
-from tubeq_spark import Queue
+from tests.native.support import opened
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.locks import lock_file
 from tubeq_spark.storage.locks.lock_file import LogReaders, without_readers
@@ -22,7 +22,7 @@ from tubeq_spark.storage.native.plain_table import LocalTable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tubeq_spark import Tube
+    from tubeq_spark import Queue, Tube
 
 #: In place of what it is else, for short tests.
 EVERY, VERSIONS = 10, 20
@@ -34,10 +34,6 @@ MOST = (VERSIONS + EVERY + 10) * 11 // 10 + 2
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidying, "EVERY", EVERY)
     monkeypatch.setattr(LocalRetention, "versions", VERSIONS)
-
-
-def opened(place: Path, **settings: Any) -> Queue:
-    return Queue(None, str(place), engine="native", **settings)
 
 
 def busy(queue: Queue, name: str, commits: int) -> Tube:

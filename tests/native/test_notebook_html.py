@@ -8,32 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tubeq_spark import Queue
 from tubeq_spark.observe import notebook
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.query import Select
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
+    from tubeq_spark import Queue
     from tubeq_spark.storage.query import Query
+    from tubeq_spark.testing import ManualClock
 
 SCRIPT = "<script>alert(1)</script>\x1b[2J"
 SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(location: str, clock: ManualClock) -> Iterator[Queue]:
-    with Queue(None, location, engine="native", clock=clock) as queue:
-        yield queue
 
 
 @pytest.fixture
@@ -63,17 +50,17 @@ def commits(location: str) -> set[str]:
 
 
 def test_html_of_a_queue_is_a_row_for_each_tube_by_few_reads_and_no_commit(
-    queue: Queue, location: str, reads: list[Select], monkeypatch: pytest.MonkeyPatch
+    queue: Queue, reads: list[Select], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b", "c"):
         queue.create_tube(name, "fifo").put_many([SCRIPT] * 1_234)
-    before = commits(location)
+    before = commits(queue.location)
     html_of(queue)
     reads.clear()
 
     made = html_of(queue)
 
-    assert commits(location) == before
+    assert commits(queue.location) == before
     assert len(reads) <= 5  # the registry, each tube, and the counters
     assert '<td>c</td><td class="n">0</td><td class="n">0</td><td class="n">1,234</td>' in made
     assert "native, running" in made
@@ -83,19 +70,19 @@ def test_html_of_a_queue_is_a_row_for_each_tube_by_few_reads_and_no_commit(
 
 
 def test_html_of_a_tube_has_counts_and_options_by_few_reads_and_no_commit(
-    queue: Queue, location: str, clock: ManualClock, reads: list[Select]
+    queue: Queue, clock: ManualClock, reads: list[Select]
 ) -> None:
     tube = queue.create_tube("mail", "fifottl", ttr=60, max_attempts=3)
     tube.put_many([SCRIPT] * 5)
     tube.bury(tube.take_many(2)[0].task_id)
     clock.advance(90)
-    before = commits(location)
+    before = commits(queue.location)
     html_of(tube)
     reads.clear()
 
     made = html_of(tube)
 
-    assert commits(location) == before
+    assert commits(queue.location) == before
     assert len(reads) <= 2
     for name, value in (("ready", "4"), ("buried", "1"), ("taken", "0"), ("max_attempts", "3")):
         assert f'<th scope="row">{name}</th><td class="n">{value}</td>' in made

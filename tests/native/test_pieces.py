@@ -14,7 +14,7 @@ from tubeq_spark import PutItem, Queue
 from tubeq_spark.storage.log import data_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tubeq_spark import Task, Tube
@@ -43,13 +43,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_files, "_PIECE", PIECE)
 
 
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    """A queue on local files."""
-    with Queue(None, str(tmp_path / "queue"), engine="native") as opened:
-        yield opened
-
-
 def filled(queue: Queue, options: dict[str, Any]) -> Tube:
     """A tube with many tasks in one segment, some of them with other priorities."""
     tube = queue.create_tube("tube", **options)
@@ -63,7 +56,7 @@ def filled(queue: Queue, options: dict[str, Any]) -> Tube:
 
 def rows_written(tmp_path: Path) -> int:
     """The rows in the files of the newest commit."""
-    log = tmp_path / "queue" / "tube" / "_delta_log"
+    log = tmp_path / "tube" / "_delta_log"
     lines = (log / f"{versions(log)[-1]:020}.json").read_text().splitlines()
     rows: int = json.loads(lines[0])["commitInfo"]["operationMetrics"]["num_added_rows"]
     return rows

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from tests.native.support import opened
 from tubeq_spark import Queue, StoreError, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ VERBS: dict[str, Callable[[Queue, Tube, int], Any]] = {
     "create_tube": lambda queue, _tube, _id: queue.create_tube("more"),
     "tubes": lambda queue, _tube, _id: queue.tubes(),
 }
-
-
-def opened(place: Path) -> Queue:
-    return Queue(None, str(place), engine="native")
 
 
 def used(place: Path, tasks: int) -> tuple[Queue, Tube, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.native.support import opened
 from tubeq_spark import (
     CommitUnknownError,
     InvalidOptionError,
@@ -34,10 +35,6 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A queue on either."""
     with InMemoryQueue() if request.param == "memory" else opened(tmp_path) as found:
         yield found
-
-
-def opened(place: Path) -> Queue:
-    return Queue(None, str(place), engine="native")
 
 
 def test_queue_when_it_was_closed_says_so(queue: Any) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.native.support import opened
 from tubeq_spark import InvalidOptionError, PutItem, Queue, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
@@ -41,16 +41,6 @@ COLUMNS: dict[str, tuple[str, Any]] = {
 }
 SCHEMA = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 VALUES = {name.strip("`"): value for name, (_, value) in COLUMNS.items()}
-
-
-def opened(place: Path) -> Queue:
-    return Queue(None, str(place), engine="native")
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    with opened(tmp_path) as queue:
-        yield queue
 
 
 @pytest.mark.parametrize("kind", ["fifottl", "utubettl", "limfifottl"])
