@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import types as T
 
 from tests.beside import beside_spark
-from tests.native.test_typed_tubes import SCHEMA
 from tubeq_spark import Queue
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import delta_type
@@ -16,6 +15,10 @@ from tubeq_spark.payloads.types import delta_type
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SCHEMA = (
+    "n INT, big BIGINT NOT NULL COMMENT 'it''s big', f FLOAT, price DECIMAL(10, 2), day DATE, at TIMESTAMP, raw BINARY, "
+    "tags ARRAY<STRING>, counts MAP<STRING, BIGINT>, `inner` STRUCT<a: INT, b: ARRAY<STRUCT<at TIMESTAMP>>>"
+)
 DDLS = (
     SCHEMA,
     "a INTEGER, b LONG, c SHORT, d BYTE, e REAL, f DEC, g NUMERIC(5), h DECIMAL(5,0), i TIMESTAMP_LTZ",

@@ -25,10 +25,8 @@ from tests.native.support import opened
 from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
 from tubeq_spark.cli.app import app
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,18 +67,6 @@ def test_check_of_a_sound_queue_finds_nothing(place: Path) -> None:
     assert report.sound
     assert report.problems == []
     assert report.tables == ["_tubeq_tubes", "_tubeq_sessions", "work"]
-    assert run(place) == (0, [])
-
-
-def test_check_of_a_queue_whose_registry_has_a_checkpoint_finds_nothing(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", 2)
-    with opened(place) as queue:
-        for number in range(4):
-            queue.create_tube(f"t{number}", "fifo")
-
-    assert list((place / "_tubeq_tubes" / "_delta_log").glob("*.checkpoint.parquet"))
     assert run(place) == (0, [])
 
 
@@ -240,13 +226,6 @@ def test_location_of_another_format_when_opened_or_checked_is_refused_and_left_a
 def test_check_that_accepts_a_loss_without_repair_is_refused(place: Path) -> None:
     with opened(place) as queue, pytest.raises(InvalidOptionError, match="repair=True"):
         queue.check(accept_loss=True)
-
-
-def test_check_in_memory_finds_nothing() -> None:
-    with InMemoryQueue() as queue:
-        assert queue.check().sound
-        with pytest.raises(InvalidOptionError):
-            queue.check(accept_loss=True)
 
 
 def test_check_of_a_location_on_another_storage_is_refused(place: Path) -> None:

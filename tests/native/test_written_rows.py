@@ -21,9 +21,7 @@ from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.statement import Matching
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, PutIdentity, Statement, WrittenRows
-from tubeq_spark.storage.tables.schema import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,35 +114,6 @@ def test_append_of_written_rows_adds_their_files_in_one_commit(table: Written) -
     assert table.stored() == list(range(100, 100 + ROWS))
     assert table.files(rows) == SEGMENTS
     assert [task.data for task in table.tube.take_many(ROWS)] == [*range(100, 100 + ROWS)]
-
-
-def test_append_of_written_rows_when_their_key_was_put_adds_nothing(table: Written) -> None:
-    assert table.commit(table.write(100), "k") == Affected(inserted=ROWS)
-    assert table.commit(table.write(200), "k") == Affected()
-    assert table.stored() == list(range(100, 100 + ROWS))
-
-
-def test_append_of_written_rows_when_writers_were_fenced_since_is_stale(table: Written) -> None:
-    rows = table.write(100)
-    assert table.engine.put_directories.fit(table.name, rows)
-    assert table.engine.tables.set_property(table.name, FENCE, "1")
-
-    assert not table.engine.put_directories.fit(table.name, rows)
-    with pytest.raises(EngineError) as raised:
-        table.commit(rows)
-    assert raised.value.outcome is Outcome.STALE
-    assert table.stored() == []
-    assert table.files(rows) == SEGMENTS
-
-
-def test_written_rows_when_a_file_is_gone_do_not_fit(table: Written) -> None:
-    rows = table.write(100)
-    (table.place / rows.files[0].path).unlink()
-    with pytest.raises(EngineError) as raised:
-        table.commit(rows)
-    assert raised.value.outcome is Outcome.STALE
-    assert not table.engine.put_directories.fit(table.name, rows)
-    assert table.stored() == []
 
 
 def test_discard_of_written_rows_removes_them_but_not_what_the_table_has(table: Written) -> None:
