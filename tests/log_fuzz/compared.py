@@ -1,4 +1,4 @@
-"""Whether all readers take the log of a table for the same: its rows, files, transactions and old versions."""
+"""Whether all readers take the log of a table for the same: its rows, files and transactions."""
 
 from __future__ import annotations
 

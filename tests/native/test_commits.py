@@ -1,4 +1,4 @@
-"""What commits of the native engine say, how a lost one is found, and what tables it makes."""
+"""What commits of the native engine say of themselves, to those who find a lost one and to other readers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Puts and releases of single tasks keep a table small, and takes read no more than the head of it."""
+"""Puts and releases of single tasks keep a table small, and large payloads are not written once more."""
 
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.concurrency.support import Probe, Stop
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.model import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from tubeq_spark import Tube
 
@@ -50,15 +48,6 @@ def next_one(tube: Tube) -> Any:
     assert task is not None
     tube.ack(task.task_id)
     return task.data
-
-
-def taken(tube: Tube) -> list[Any]:
-    """All that is ready, in the order of takes."""
-    return [task.data for task in tube.take_many(2 * PUTS, timeout=0)]
-
-
-def fail(error: BaseException) -> None:
-    raise error
 
 
 @pytest.mark.parametrize("kind", ["fifo", "fifottl", "utube", "utubettl"])
@@ -139,46 +128,6 @@ def test_settling_of_single_tasks_when_many_wait_merges_their_segments(
         assert files(tmp_path) < PUTS // 2
         tube.kick(PUTS)
         assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
-
-
-@contextmanager
-def found_after_stop(
-    place: Path, step: str, act: Callable[[Tube], None]
-) -> Iterator[tuple[Tube, Probe]]:
-    """The tube as the next process finds it, after one that ended at a step of its compaction."""
-    probe = Probe()
-    queue = opened(place, observer=probe)
-    tube = queue.create_tube("work", "fifo")
-    with pytest.raises(Stop), probe.interrupted(step, "fold", lambda: fail(Stop())):
-        act(tube)
-    assert probe.events.count((step, "fold")) == 1
-    with opened(place) as other:
-        yield other["work"], probe
-    queue.close()
-
-
-@pytest.mark.parametrize("step", ["read", "decided", "committed"])
-def test_put_when_its_process_stops_at_the_compaction_has_put_its_task_once(
-    tmp_path: Path, step: str
-) -> None:
-    items = iter(range(PUTS))
-    with found_after_stop(tmp_path, step, lambda tube: put_each(tube, items)) as (tube, _):
-        assert taken(tube) == [*range(next(items))]
-
-
-def test_compaction_when_a_take_comes_first_yields_to_it(tmp_path: Path) -> None:
-    got: list[Any] = []
-    probe, rival = Probe(), opened(tmp_path)
-
-    def take() -> None:
-        got.extend(task.data for task in rival["work"].take_many(7, timeout=0))
-
-    with rival, opened(tmp_path, observer=probe) as queue:
-        tube = queue.create_tube("work", "fifo")
-        with probe.interrupted("decided", "fold", take):
-            put_each(tube, range(PUTS))
-        assert got == [*range(7)]
-        assert taken(tube) == [*range(7, PUTS)]
 
 
 # -- the head ----------------------------------------------------------------------------------------

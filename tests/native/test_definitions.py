@@ -1,4 +1,4 @@
-"""Tables that our log creates and changes, compared with those that the library `deltalake` creates."""
+"""Tables that our log creates and changes, as the library `deltalake` creates and reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tubeq_spark.storage.tables.schema import NewTable
@@ -89,20 +88,3 @@ def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
     assert found.rows() == [(50,), (60,)]
     history = [commit["operation"] for commit in table.history()]
     assert history == ["WRITE", "SET TBLPROPERTIES", "WRITE", "CREATE TABLE"]
-
-
-def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
-    place, rival = (Place(tmp_path, n) for n in (-1, -2))
-    place.create()
-    tables = place.engine.tables
-    real = type(tables).properties
-
-    class Late(type(tables)):  # type: ignore[misc]
-        def properties(self, table: str) -> Mapping[str, str | None]:
-            found = real(self, table)
-            rival.engine.tables.set_property(table, schema.FENCE, "theirs")
-            return found
-
-    late = Late(place.engine._handles)
-    assert not late.set_property(place.tube, schema.FENCE, "ours")
-    assert tables.properties(place.tube)[schema.FENCE] == "theirs"

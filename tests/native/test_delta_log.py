@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.native.logs import log_files_of, versions
 from tests.native.support import Place
-from tubeq_spark.config import QueueConfig
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.log import (
     checkpoints,
@@ -26,7 +24,6 @@ from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.snapshot import Shape
 from tubeq_spark.storage.log.versions import checkpoint_name
 from tubeq_spark.storage.statement import Statement
-from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,26 +163,6 @@ def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(
         paths = {action["path"] for action in added.to_pylist() if action is not None}
         assert paths == seen(place).files.keys()
     assert [row[1] for row in place.stored()] == [50, 51, 60, 70]
-
-
-@pytest.mark.parametrize("is_noticed", [True, False])
-def test_table_when_it_was_removed_and_made_anew_is_read_from_its_beginning(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_noticed: bool
-) -> None:
-    place.put(5, [50])
-    assert place.stored() == [(5, 50, "r")]
-    shutil.rmtree(place.log.parent)
-    if is_noticed:
-        assert not place.engine.tables.is_table(place.tube)
-    anew = Place(tmp_path, -2 * 10**9)
-    table = schema.new_tube_table(anew.tube, QueueConfig(), None, change_feed=False)
-    anew.engine.tables.create(table)
-    anew.put(6, [60])
-    anew.put(7, [70])
-    assert place.stored() == anew.stored() == [(6, 60, "r"), (7, 70, "r")]
-    monkeypatch.setattr(tidying, "EVERY", 1)
-    place.put(8, [80])
-    assert [row[1] for row in Place(tmp_path, -7).stored()] == [60, 70, 80]
 
 
 # -- files and arrays ------------------------------------------------------------------------------

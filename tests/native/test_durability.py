@@ -135,14 +135,6 @@ def test_durability_when_it_is_not_that_of_the_location_is_refused(place: Path, 
         assert synced_log_of(place / "work").durability == level
 
 
-def test_copy_has_the_durability_of_its_source(place: Path, tmp_path: Path) -> None:
-    with opened(place, "table") as queue:
-        queue.create_tube("work").put("a")
-        queue.copy_to(str(tmp_path / "copy"))
-    with pytest.raises(InvalidOptionError, match="must be 'table'"):
-        opened(tmp_path / "copy", "commit")
-
-
 @pytest.mark.parametrize("durability", ["commit", "table"])
 def test_queue_when_directories_above_it_are_new_syncs_their_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -160,23 +159,6 @@ def test_sweep_after_a_drop_removes_the_files_of_the_tube_and_then_leaves_its_ta
             assert "work" not in queue.sweep().vacuumed
         assert looked
         assert not any("work" in table for table in looked)
-
-
-def test_sweep_when_the_table_of_a_dropped_tube_is_gone_does_not_look_for_it_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    with at_place(tmp_path, clock) as queue:
-        queue.create_tube("work").drop()
-        shutil.rmtree(tmp_path / "work")
-        for _ in range(3):
-            clock.advance(HOURS.total_seconds())
-            assert "work" not in queue.sweep().vacuumed
-        assert not caplog.records
-        # The name may be used again.
-        queue.create_tube("work").put("a")
-        clock.advance(HOURS.total_seconds())
-        assert "work" in queue.sweep().vacuumed
 
 
 def test_sweeps_leave_few_files_and_rows_of_notes_about_vacuum(tmp_path: Path) -> None:

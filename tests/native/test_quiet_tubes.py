@@ -112,21 +112,3 @@ def _looked(ctx: TubeContext) -> tuple[object, object]:
     found = waiting(ctx.queue.engine, ctx.table, now_us, 5)
     by_owner = replace(found, owners=tuple(sorted(found.owners)))
     return replace(of, states=dict(of.states)), by_owner
-
-
-def test_sweep_and_metrics_when_time_or_a_commit_changes_a_tube_see_it(
-    queue: Queue, clock: ManualClock
-) -> None:
-    queue.sweep()
-    assert {each.leases_ending for each in queue.metrics(ending_within=60).tubes.values()} == {0}
-    clock.advance(550)
-    assert {each.leases_ending for each in queue.metrics(ending_within=60).tubes.values()} == {1}
-    clock.advance(51)
-    assert {each.ready for each in queue.metrics().tubes.values()} == {3}
-    assert queue.sweep().changed == TUBES
-    assert queue.sweep().changed == 0
-    queue["t3"].put(4)
-    assert queue.metrics().tubes["t3"].ready == 4
-    clock.advance(3600)
-    assert {each.ready for each in queue.metrics().tubes.values()} == {0}
-    assert queue.sweep().changed == 3 * TUBES + 1

@@ -1,4 +1,4 @@
-"""Queries and statements about local files run without DataFusion, and read the files that they need."""
+"""Queries about local files read the files and columns that they need, and moments as Spark writes them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ The rival is another process with snapshots of its own, which commits between ou
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -46,12 +45,13 @@ def stored(place: Place) -> None:
     place.run(place.gates.begin(NOW, several=True, apart=True))
 
 
-def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:
-    """A row that somebody adds by a plain append, as a writer of files may."""
+def append(segment: int) -> Callable[[Place], object]:
+    """A row of a segment that somebody adds by a plain append, as a writer of files may."""
 
     def run(place: Place) -> None:
-        handle = DeltaTable(path_of(table.format(place=place)) or "")
-        rows = pa.Table.from_pylist([row], schema=pa.schema(handle.schema().to_arrow()))
+        handle = DeltaTable(path_of(place.tube) or "")
+        schema = pa.schema(handle.schema().to_arrow())
+        rows = pa.Table.from_pylist([{"segment": segment, "tube": 1}], schema=schema)
         write_deltalake(handle, rows, mode="append")
 
     return run
@@ -121,89 +121,67 @@ def tidy(utube: str) -> Callable[[Place], object]:
     return run
 
 
-@dataclass(frozen=True)
-class Case:
-    """What we do, what a rival does meanwhile, and whether ours must fail for it."""
-
-    what: str
-    ours: Any
-    rival: Any
-    conflicts: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.what}_{'conflicts' if self.conflicts else 'passes'}"
-
-
-CASES = [
-    Case("put_put", PUT(11), PUT(12), False),
-    Case("put_take", PUT(11), TAKE(READY, FRESH), False),
-    Case("put_drain", PUT(11), DRAIN, True),
-    Case("capacity_put_capacity_put", capacity_put(11), capacity_put(12), True),
-    Case("capacity_put_drain", capacity_put(11), DRAIN, True),
-    Case("take_put", TAKE(READY, FRESH), PUT(11), False),
-    Case("take_take_same", TAKE(READY, FRESH), TAKE(READY, NEXT), True),
-    Case("take_take_other", TAKE(READY, FRESH), TAKE(OTHER, NEXT), False),
-    Case("take_ack", TAKE(READY, FRESH), ACK(HELD), False),
-    Case("take_drain", TAKE(READY, FRESH), DRAIN, True),
-    Case(
-        "take_append_there",
-        TAKE(READY, FRESH),
-        append("{place.tube}", {"segment": READY, "tube": 1}),
-        True,
-    ),
-    Case(
-        "take_append_to_its_lease_segment",
-        TAKE(READY, FRESH),
-        append("{place.tube}", {"segment": FRESH, "tube": 1}),
-        True,
-    ),
-    Case("settle_settle_same", settle(HELD, 70, FRESH), settle(HELD, 71, NEXT), True),
-    Case("settle_settle_other", settle(HELD, 70, FRESH), settle(KEPT, 80, NEXT), False),
-    Case("settle_ack_same", settle(HELD, 70, FRESH), ACK(HELD), True),
-    Case("settle_segments_ack", whole(HELD, FRESH), ACK(HELD), True),
-    Case("ack_settle_same", ACK(HELD), settle(HELD, 70, FRESH), True),
-    Case("ack_ack_same", ACK(HELD), ACK(HELD), True),
+#: What we do, what a rival does meanwhile, and whether ours must fail for it.
+CASES: dict[str, tuple[Any, Any, bool]] = {
+    "put_put": (PUT(11), PUT(12), False),
+    "put_take": (PUT(11), TAKE(READY, FRESH), False),
+    "put_drain": (PUT(11), DRAIN, True),
+    "capacity_put_capacity_put": (capacity_put(11), capacity_put(12), True),
+    "capacity_put_drain": (capacity_put(11), DRAIN, True),
+    "take_put": (TAKE(READY, FRESH), PUT(11), False),
+    "take_take_same": (TAKE(READY, FRESH), TAKE(READY, NEXT), True),
+    "take_take_other": (TAKE(READY, FRESH), TAKE(OTHER, NEXT), False),
+    "take_ack": (TAKE(READY, FRESH), ACK(HELD), False),
+    "take_drain": (TAKE(READY, FRESH), DRAIN, True),
+    "take_append_there": (TAKE(READY, FRESH), append(READY), True),
+    "take_append_to_its_segment": (TAKE(READY, FRESH), append(FRESH), True),
+    "settle_settle_same": (settle(HELD, 70, FRESH), settle(HELD, 71, NEXT), True),
+    "settle_settle_other": (settle(HELD, 70, FRESH), settle(KEPT, 80, NEXT), False),
+    "settle_ack_same": (settle(HELD, 70, FRESH), ACK(HELD), True),
+    "settle_segments_ack": (whole(HELD, FRESH), ACK(HELD), True),
+    "ack_settle_same": (ACK(HELD), settle(HELD, 70, FRESH), True),
+    "ack_ack_same": (ACK(HELD), ACK(HELD), True),
     # Each writes a new total of what has ended, computed again behind the other.
-    Case("ack_ack_other", ACK(HELD), ACK(KEPT), False),
-    Case("ack_drain", ACK(HELD), DRAIN, True),
-    Case("ack_append_there", ACK(HELD), append("{place.tube}", {"segment": HELD, "tube": 1}), True),
-    Case("exchange_ack_same", exchange(READY, FRESH), ACK(HELD), True),
-    Case("exchange_take_same", exchange(READY, FRESH), TAKE(READY, NEXT), True),
-    Case("gated_gated_same", gated("a", READY, FRESH), gated("a", READY, NEXT), True),
+    "ack_ack_other": (ACK(HELD), ACK(KEPT), False),
+    "ack_drain": (ACK(HELD), DRAIN, True),
+    "ack_append_there": (ACK(HELD), append(HELD), True),
+    "exchange_ack_same": (exchange(READY, FRESH), ACK(HELD), True),
+    "exchange_take_same": (exchange(READY, FRESH), TAKE(READY, NEXT), True),
+    "gated_gated_same": (gated("a", READY, FRESH), gated("a", READY, NEXT), True),
     # They are of two buckets.
-    Case("gated_gated_other", gated("a", READY, FRESH), gated("b", OTHER, NEXT), False),
-    Case("gated_tidy_same", gated("a", READY, FRESH), tidy("a"), True),
-    Case("gated_tidy_other", gated("a", READY, FRESH), tidy("b"), False),
-    Case("gated_drain", gated("a", READY, FRESH), DRAIN, True),
-    Case("drain_take", DRAIN, TAKE(READY, FRESH), True),
-]
+    "gated_gated_other": (gated("a", READY, FRESH), gated("b", OTHER, NEXT), False),
+    "gated_tidy_same": (gated("a", READY, FRESH), tidy("a"), True),
+    "gated_tidy_other": (gated("a", READY, FRESH), tidy("b"), False),
+    "gated_drain": (gated("a", READY, FRESH), DRAIN, True),
+    "drain_take": (DRAIN, TAKE(READY, FRESH), True),
+}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("name", CASES)
 def test_statement_when_a_rival_commits_first_conflicts_or_not(
-    place: Place, rival: Place, case: Case, empty: Path, tmp_path: Path
+    place: Place, rival: Place, name: str, empty: Path, tmp_path: Path
 ) -> None:
+    ours, theirs, conflicts = CASES[name]
     stored(place)
     ran: list[object] = []
     place.writer.goes_behind = True
-    place.writer.rival = lambda: ran.append(case.rival(rival))
+    place.writer.rival = lambda: ran.append(theirs(rival))
     before = place.everything()
-    if case.conflicts:
+    if conflicts:
         with pytest.raises(EngineError) as failed:
-            case.ours(place)
+            ours(place)
         assert outcome_of(failed.value) is Outcome.CONFLICT
     else:
-        case.ours(place)
+        ours(place)
     assert ran
     # What is there now is as if they had come one after the other.
     shutil.copytree(empty, tmp_path / "alone")
     alone = Place(tmp_path / "alone", place.first)
     stored(alone)
     assert alone.everything() == before
-    case.rival(Place(tmp_path / "alone", rival.first))
-    if not case.conflicts:
-        case.ours(alone)
+    theirs(Place(tmp_path / "alone", rival.first))
+    if not conflicts:
+        ours(alone)
     assert place.everything() == alone.everything()
 
 
