@@ -178,3 +178,40 @@ def test_sweeps_leave_few_files_and_rows_of_notes_about_vacuum(tmp_path: Path) -
     # Two for each tube and the system tables, and those that are not folded yet.
     notes = [kind for kind in kinds if kind in ("vacuum", "vacuum_tried")]
     assert len(files) <= len(notes) <= 2 * 4 + 10
+
+
+def test_sweep_when_files_of_a_dropped_tube_were_too_young_asks_its_table_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    looked = looks(monkeypatch, "last_write", "work")
+    with at_place(tmp_path, clock) as queue:
+        queue.create_tube("work").drop()
+        for _ in range(2):
+            clock.advance(1.1 * 3600)
+            assert "work" in queue.sweep().vacuumed
+
+    assert len(looked) == 1
+
+
+@pytest.mark.parametrize("by", ["argument", "clock"])
+def test_sweep_after_one_for_a_moment_that_lies_ahead_removes_dead_files_when_it_is_time(
+    tmp_path: Path, by: str
+) -> None:
+    # They are behind the clock of the storage, by which nothing was written before the last removal.
+    clock, wrong = ManualClock(), ManualClock()
+    with at_place(tmp_path, clock) as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        clock.advance(HOURS.total_seconds())
+        ahead = clock.now() + dt.timedelta(days=365)
+        if by == "argument":
+            queue.sweep(ahead)
+        else:
+            wrong.advance((ahead - wrong.now()).total_seconds())
+            with at_place(tmp_path, wrong) as other:
+                assert "work" in other.sweep().vacuumed
+        for _ in range(2):
+            tube.put("b")
+            clock.advance(HOURS.total_seconds())
+            assert "work" in queue.sweep().vacuumed
