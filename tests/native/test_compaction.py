@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tubeq_spark import Queue, QueueConfig
+from tests.concurrency.support import Probe
+from tubeq_spark import Queue, QueueConfig, StoreError
 from tubeq_spark.model import ids
 
 if TYPE_CHECKING:
@@ -131,3 +132,21 @@ def test_settling_of_single_tasks_when_many_wait_merges_their_segments(
 
 
 # -- the head ----------------------------------------------------------------------------------------
+
+
+def taken(tube: Tube) -> list[Any]:
+    """All that is ready, in the order of takes."""
+    return [task.data for task in tube.take_many(2 * PUTS, timeout=0)]
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def test_put_when_the_compaction_fails_returns_its_task(tmp_path: Path) -> None:
+    probe, error = Probe(), StoreError("the disk is full")
+    with opened(tmp_path, observer=probe) as queue:
+        tube = queue.create_tube("work", "fifo")
+        with probe.interrupted("decided", "fold", lambda: fail(error)):
+            put_each(tube, range(PUTS))
+        assert taken(tube) == [*range(PUTS)]

@@ -125,3 +125,15 @@ def test_queue_on_a_disk_that_puts_have_filled_is_drained_by_takes_and_acks(memo
     # It could give everything back, and write its last row.
     assert shutil.disk_usage(memory).free > 0
     assert plain_table._PART * shutil.disk_usage(memory).free < 2 * shutil.disk_usage(memory).total
+
+
+def test_tube_without_tasks_when_the_disk_is_nearly_full_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        tube = queue.create_tube("work")
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL)
+
+        tube.drop()
+
+        assert queue.tubes() == []

@@ -165,3 +165,25 @@ def test_opening_when_it_was_opened_before_looks_for_hard_links_once(
         opened(tmp_path)
     assert len([name for name in asked if name.startswith("_links")]) == 1
     assert not [*tmp_path.glob("_tubeq_locks/_links*")]
+
+
+@pytest.mark.parametrize("name", ["l.jsonl", "my.tasks.JSON"])
+def test_location_with_the_suffix_of_a_file_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse(name) == Location(str(tmp_path / name))
+
+
+def test_opening_when_a_link_leads_to_such_a_directory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    (tmp_path / "link").symlink_to("/dbfs/queue")
+    with pytest.raises(StoreError, match="Databricks"):
+        opened(tmp_path / "link")
+
+
+def test_place_elsewhere_than_on_databricks_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+    refuse_mounts(Location.parse("/Volumes/q"))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.native.support import Place, new_rows
 from tubeq_spark import Queue
+from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files
@@ -115,3 +116,13 @@ def test_take_and_partial_ack_of_many_tasks_need_the_memory_of_a_part(tmp_path: 
     assert (taken, acked) == (count, count // 2)
     # All rows together have 200 MB, and a statement makes several copies of what it reads.
     assert most < 500
+
+
+def test_take_when_a_later_file_has_not_the_task_writes_nothing(place: Place) -> None:
+    before, stored = files_of(place), place.stored()
+
+    with pytest.raises(RefusedError):
+        place.take(SEGMENTS | {5: [50, 52]}, -50)
+
+    assert files_of(place) == before
+    assert place.stored() == stored

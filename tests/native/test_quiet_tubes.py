@@ -83,6 +83,9 @@ def test_sweep_of_quiet_tubes_takes_no_lock_and_opens_no_data_file(
     counted.clear()
     queue.sweep()
     assert counted.seen() == (0, 0, 0)
+    before = queue.metrics()
+    assert queue.metrics().tubes == before.tubes
+    assert (counted.opened, counted.locked) == (0, 0)
 
 
 def test_look_when_the_log_tells_enough_finds_what_the_rows_tell(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.native.support import opened
-from tubeq_spark import Queue, StoreError, TubeNotFoundError
+from tubeq_spark import Queue, QueueNotFoundError, StoreError, TubeNotFoundError, prometheus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,13 @@ def test_verbs_when_their_location_was_removed_say_so(
     for verb in VERBS.values():
         with pytest.raises((StoreError, TubeNotFoundError)):
             verb(*held)
-    held[0].close()
+    queue = held[0]
+    for look in (queue.tubes, queue.statistics, queue.metrics, queue.health, queue.sweep):
+        with pytest.raises(QueueNotFoundError, match=f"no queue at {place}"):
+            look()
+    with pytest.raises(QueueNotFoundError):
+        prometheus.text(queue)
+    queue.close()
     assert not (place / "work").exists()
 
 

@@ -39,6 +39,7 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 def test_queue_when_it_was_closed_says_so(queue: Any) -> None:
     tube = queue.create_tube("work")
+    assert list(queue) == ["work"]
     queue.close()
     with pytest.raises(QueueStateError, match=r"^the queue was closed$"):
         tube.put("a")

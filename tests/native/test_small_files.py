@@ -239,3 +239,17 @@ def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Pa
     found = NativeEngine().arrow(Select(path_table(str(place)), columns))
 
     assert found.to_pylist() == [{"at": to_us(at), "inner": to_us(at)} for at in far]
+
+
+@pytest.mark.parametrize("at_once", [small_files._AT_ONCE, 0])
+def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(small_files, "_AT_ONCE", at_once)
+    place = Place(tmp_path, -1).create()
+    ids = range(50, 1_250)
+    place.put(5, ids, data=["x" * 10_000] * len(ids))
+    assert len(without(place, ready(place))) == len(ids)
+    assert not place.engine._handles.files._kept
+    assert place.take({5: [50]}, -50).updated == 1
+    assert place.ready(2) == [51, 52]
