@@ -6,8 +6,6 @@ which landed is found in a real history, is shown by the tests of concurrency.
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -290,19 +288,6 @@ def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case, kin
 
 
 @each_case
-def test_commit_when_others_came_first_once_ends_as_without_them(case: Case) -> None:
-    run = run_of(case, after=[conflict()])
-
-    run_case(run, case)
-
-    conflicts = 2 if case.expect is None else 1
-    assert [note.conflicts for note in run.engine.notes] == list(range(conflicts + 1))
-    assert run.loop.tally.at(run.table_lock) == conflicts
-    assert run.steps.count("conflicted") == conflicts
-    assert run.steps.count("read") == run.steps.count("decided") == conflicts + 1
-
-
-@each_case
 def test_commit_on_local_files_when_the_engine_answers_names_the_jvm_until_the_end_is_known(
     case: Case, tmp_path: Path
 ) -> None:
@@ -414,18 +399,6 @@ def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_s
     assert run.steps == ["read", "conflicted", "read", "decided", "committed"]
 
 
-def test_finish_when_it_finds_that_less_was_changed_begins_anew() -> None:
-    run = Run([Affected(), TWO])
-
-    def finish(affected: Affected) -> int:
-        if affected.total < 2:
-            raise Stale
-        return affected.total
-
-    assert run(finish=finish) == 2
-    assert (run.executed, run.loop.tally.total()) == (2, 1)
-
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -473,21 +446,6 @@ def test_commit_when_it_cannot_be_settled_says_that_it_landed(
     assert run.executed == 1
 
 
-def test_commit_when_the_lock_file_cannot_be_released_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run([TWO], lock_file=tmp_path / "t.lock")
-    release = LockFile.release
-
-    def fails(lock_file: LockFile) -> None:
-        release(lock_file)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(LockFile, "release", fails)
-
-    assert run() == TWO.total
-
-
 # -- the budget -----------------------------------------------------------------------------------
 
 
@@ -527,13 +485,6 @@ def test_commit_when_its_time_is_up_begins_no_further_attempt() -> None:
         run()
 
     assert run.executed == 3
-
-
-def test_commit_when_its_first_attempt_lasts_longer_than_its_time_tries_again() -> None:
-    run = Run([conflict(), TWO], retry_seconds=2.5)
-    run.engine.while_running = lambda: run.wall.advance(100)
-
-    assert run() == 2
 
 
 def test_commit_when_another_process_holds_the_table_looks_ahead_while_it_is_next(

@@ -17,7 +17,6 @@ from tubeq_spark.model.failures import (
     MOST_TEXT,
     error_text,
     error_texts,
-    headline,
     kind_of,
 )
 from tubeq_spark.model.stored_task import StoredTask
@@ -65,16 +64,6 @@ def test_delay_when_there_is_no_jitter_grows_up_to_the_longest() -> None:
     backoff = Backoff(first=0.5, factor=3, most=10, jitter=0)
 
     assert [backoff.delay_us(n, 1) / US for n in range(7)] == [0.5, 0.5, 1.5, 4.5, 10, 10, 10]
-
-
-def test_delay_when_tasks_follow_one_another_is_spread_over_the_jitter() -> None:
-    backoff = Backoff(first=100, jitter=0.2)
-    delays = [backoff.delay_us(1, number) / US for number in range(5_000, 5_010)]
-
-    assert 80 <= min(delays) < 88
-    assert 112 < max(delays) <= 120
-    assert len(set(delays)) == len(delays)
-    assert backoff.delay_us(1, 5_000) == backoff.delay_us(1, 5_000)
 
 
 def test_delay_when_all_ids_are_seen_is_even_around_the_middle() -> None:
@@ -188,14 +177,6 @@ def test_error_when_it_is_too_long_keeps_its_first_line_and_its_end() -> None:
     assert text.endswith("line 4998\nline 4999")
 
 
-def test_error_when_it_is_one_long_line_keeps_its_beginning_and_its_end() -> None:
-    text = error_text("b" + "x" * 10_000 + "e")
-
-    assert text is not None
-    assert (len(text), text[0], text[-1]) == (MOST_TEXT, "b", "e")
-    assert error_text("x" * MOST_TEXT) == "x" * MOST_TEXT
-
-
 @given(st.text(st.characters(), max_size=5_000))
 def test_error_when_it_is_any_text_can_be_stored(given: str) -> None:
     text = error_text(given)
@@ -204,14 +185,6 @@ def test_error_when_it_is_any_text_can_be_stored(given: str) -> None:
     assert len(text) <= MOST_TEXT
     assert "\0" not in text
     text.encode()
-
-
-def test_error_when_it_cannot_be_said_is_its_type() -> None:
-    class Mute(Exception):  # noqa: N818  (a name)
-        def __str__(self) -> str:
-            raise RuntimeError
-
-    assert headline(Mute()) == error_text(Mute()) == "Mute"
 
 
 @pytest.mark.parametrize("bad", [1, True, b"why", ["why"], ValueError, object()])
@@ -230,13 +203,6 @@ def test_errors_when_they_are_by_id_are_those_of_the_tasks() -> None:
 def test_errors_when_a_task_has_none_are_refused(bad: Any) -> None:
     with pytest.raises(InvalidOptionError, match="error"):
         error_texts(bad, [1])
-
-
-def test_expressions_when_there_is_no_jitter_do_not_ask_for_the_id() -> None:
-    from tubeq_spark.storage.query import columns_of  # noqa: PLC0415
-
-    assert columns_of(predicates.backoff_us(Backoff(jitter=0))) == {"attempts"}
-    assert columns_of(predicates.backoff_us(Backoff())) == {"attempts", "task_id"}
 
 
 @pytest.mark.parametrize(

@@ -159,13 +159,6 @@ def test_writing_without_a_jvm_waits_for_a_noted_jvm_even_of_its_own_process_and
     assert note.read() == MINE
 
 
-def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: JvmNote) -> None:
-    note.write(OTHER)
-    # Its process id belongs to another process by now.
-    with table_lock(lock_file, FakeProcesses({2: "300"})).writing(mine):
-        assert note.read() is None
-
-
 def test_writing_when_the_noted_jvm_ends_meanwhile_waits_for_it(
     lock_file: Path, note: JvmNote
 ) -> None:
@@ -191,23 +184,6 @@ def test_writing_when_the_noted_jvm_lives_on_refuses_and_says_what_helps(
     note.path.unlink()
     with own.changing(mine):
         pass
-
-
-def test_writing_when_who_waits_is_killed_leaves_the_note_to_the_next(
-    lock_file: Path, note: JvmNote
-) -> None:
-    note.write(OTHER)
-    running = FakeProcesses({2: "200"})
-
-    def die() -> None:
-        raise SystemExit
-
-    with pytest.raises(SystemExit):
-        table_lock(lock_file, running, Waits(die)).writing(mine).__enter__()
-    assert note.read() == OTHER
-    running.running.clear()
-    with table_lock(lock_file, running).writing(mine):
-        assert note.read() is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"pid": 1}', "null", "\x80"])

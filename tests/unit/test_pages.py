@@ -14,7 +14,6 @@ import pytest
 from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics, UtubeCounts
 from tubeq_spark.markup import joined
 from tubeq_spark.observe.pages import (
-    age,
     document,
     now,
     overview,
@@ -170,17 +169,6 @@ def test_report_when_made_names_the_tube_of_each_part() -> None:
     assert "error tasks ValueError 1,200 TypeError 3 Sub-queues of mail" in text
 
 
-def test_conflicts_when_reported_are_those_of_the_commits_that_were_read() -> None:
-    us = 1_767_323_045_000_000
-    commits = [Commit(number, us, "take", "s", 1, 2, None, None) for number in range(3)]
-
-    made = overview(snapshot(), details={"mail": TubeDetails(commits), "new": TubeDetails()})
-
-    assert '<td>mail</td><td class="n">6</td><td class="n">3</td><td>2026-01-02 03:04:05' in made
-    assert '<td>new</td><td class="n">0</td><td class="n">0</td><td></td>' in made
-    assert "take" in tube_details(tube(), commits)
-
-
 def test_flows_when_looked_at_again_are_of_what_was_put_and_done_between() -> None:
     before = snapshot(a=tube("a", done=10, stored=100), again=tube("again", done=5))
     now = {
@@ -194,14 +182,6 @@ def test_flows_when_looked_at_again_are_of_what_was_put_and_done_between() -> No
     assert found["a"].flow == Flow(added=2.0, done=1.5, seconds=20.0)
     assert (found["again"].flow, found["new"].flow) == (None, None)
     assert flows(now, AT, before)["a"].flow is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(None, ""), (0, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (200_000, "2 d")],
-)
-def test_age_is_in_the_unit_that_it_is_read_in(seconds: float | None, shown: str) -> None:
-    assert age(seconds) == shown
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from tubeq_spark.storage.spark.guarded_write import ProcessLock
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 HERE = Host("host", "machine", "boot", "pid:[1]")
@@ -112,17 +111,3 @@ def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(
     with lock.holding(lambda: replace(MINE)):
         assert is_held(lock_file)
     assert note.read() == (MINE if is_left else None)
-
-
-@pytest.mark.parametrize(
-    "leave", [lambda note: note.write(OTHER), lambda note: note.path.write_text("?")]
-)
-def test_holding_when_another_jvm_may_be_committing_refuses_and_lets_go(
-    lock: ProcessLock, lock_file: Path, note: JvmNote, leave: Callable[[JvmNote], None]
-) -> None:
-    leave(note)
-
-    with pytest.raises(StoreError, match="may still be committing"), lock.holding(mine):
-        pytest.fail("it was let in")
-
-    assert not is_held(lock_file)

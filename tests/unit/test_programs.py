@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
@@ -22,7 +21,7 @@ from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.jobs.program import running, starting
 from tubeq_spark.jobs.sweeping import command as sweeper
-from tubeq_spark.programs import BadUseError, ExitCode, how_to_install, read_defaults, run_program
+from tubeq_spark.programs import ExitCode, how_to_install, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,20 +74,6 @@ def test_tubeq_and_a_program_when_they_meet_an_error_end_alike(
     assert (of_program, of_tubeq.exit_code) == (code, code)
     assert (said.out, said.err) == ("", f"sweeper.py: {sentence}\n")
     assert (of_tubeq.stdout, of_tubeq.stderr) == ("", f"tubeq: {sentence}\n")
-
-
-def test_program_when_bad_use_is_said_by_itself_ends_with_2(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run_program("mine.py", raising(BadUseError("no such column"))) == ExitCode.BAD_USE
-    assert capsys.readouterr().err == "mine.py: no such column\n"
-
-
-def test_program_when_its_work_ends_returns_what_that_returned(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert [run_program("mine.py", partial(int, code)) for code in (0, 1, 77)] == [0, 1, 77]
-    assert capsys.readouterr() == ("", "")
 
 
 def test_program_when_verbose_shows_where_an_error_came_from_and_the_log(
@@ -158,19 +143,6 @@ def test_program_when_no_queue_is_named_says_how_to_name_one(
     assert capsys.readouterr().err.startswith("mine.py: which queue? give --location, ")
 
 
-def test_settings_when_given_on_the_command_line_win_over_environment_and_file(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "tubeq.toml").write_text('location = "/file"\nremote = "sc://file"\nttr = 5\n')
-    variables = {"TUBEQ_LOCATION": "/variable"}
-
-    found = read_defaults(None, variables, location="/given")
-    plain = read_defaults(None, variables)
-
-    assert (found.location, found.remote, found.ttr) == ("/given", "sc://file", 5)
-    assert (plain.location, plain.queue_location()) == ("/variable", "/variable")
-
-
 def test_program_when_its_packages_are_missing_ends_as_bad_use(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,3 +154,10 @@ def test_program_when_its_packages_are_missing_ends_as_bad_use(
     assert starting.start("tubeq_spark.jobs.consumer.command", "spark", []) == ExitCode.BAD_USE
     said = f"pyspark is not installed: {how_to_install('spark')}\n"
     assert capsys.readouterr().err == said
+
+
+def test_program_when_it_is_done_returns_and_when_it_failed_exits() -> None:
+    # A notebook of Databricks takes any exit for a failure.
+    starting.end(ExitCode.DONE)
+    with pytest.raises(SystemExit, match=r"^3$"):
+        starting.end(ExitCode.FAILED)

@@ -20,27 +20,17 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.arrow_values import is_bad, places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.shown_table import named_tasks, shown_table
-from tubeq_spark.payloads.types import FIRST_US, LAST_US
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.statement import Matching
 from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_values
 from tubeq_spark.storage.statement import Clause, Statement
-from tubeq_spark.verbs.put_rows import buckets_of, segments_of, task_ids
+from tubeq_spark.verbs.put_rows import buckets_of, segments_of
 
 NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
 SECONDS = (
     st.none() | st.floats(0, 1e300) | st.sampled_from([0.0, 0.0000005, 0.0000015, 3153600000.0])
 )
-
-
-@given(st.integers(0, 2**52), st.integers(0, 1023), st.integers(1, 9_000))
-def test_task_ids_are_those_of_the_range(first: int, slot: int, size: int) -> None:
-    numbers = Range(slot, first, size)
-
-    found = task_ids(numbers, places(size)).to_pylist()
-
-    assert found == [numbers.task_id(place) for place in range(size)]
 
 
 @given(
@@ -243,19 +233,6 @@ def test_unreadable_values_are_found_wherever_they_lie(values: Any) -> None:
     assert not is_bad(pa.chunked_array([nothing, values.slice(0, 0)]), part)
 
 
-def test_readable_values_are_none_that_are_not() -> None:
-    moments = [FIRST_US, LAST_US, None]
-    days = [dt.date.min, dt.date.max]
-
-    for values in (
-        pa.array(moments, pa.timestamp("us")),
-        pa.array(days, pa.date32()),
-        pa.array([{"a": [{"b": "ü"}]}, None]),
-        pa.array([1.5, None]),
-    ):
-        assert not is_bad(pa.chunked_array([values]), pa.field("c", values.type))
-
-
 @pytest.mark.parametrize(
     "given_ids",
     [
@@ -288,12 +265,6 @@ def test_named_tasks_when_a_table_has_errors_have_them() -> None:
     table = pa.table({"task_id": [1, 2], "error": ["a", "b\0"]})
 
     assert named_tasks(table) == ({1, 2}, {1: "a", 2: "b\\x00"})
-
-
-def test_named_tasks_when_all_errors_are_null_have_none() -> None:
-    table = pa.table({"task_id": [1, 2], "error": pa.nulls(2, pa.string())})
-
-    assert named_tasks(table) == ({1, 2}, None)
 
 
 @pytest.mark.parametrize("errors", [["a", None], [1, 2]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from obstore.exceptions import GenericError, PermissionDeniedError
+from obstore.exceptions import GenericError
 
 from tubeq_spark.storage.store.patience import is_of_file, request_error
 
@@ -73,18 +73,6 @@ def test_error_says_its_status_and_whether_other_credentials_may_help(
 ) -> None:
     error = error_of(f"{COMMIT}{text}")
     assert (error.status, error.is_of_credentials) == (number, is_of_credentials)
-
-
-def test_error_tells_the_address_all_causes_and_what_helps() -> None:
-    text = f"The operation lacked the privileges: {HIDDEN}{status('403 Forbidden', 'AccessDenied')}"
-    error = request_error(PermissionDeniedError(text), "az://bucket", KEY)
-    assert str(error).endswith(
-        f"Error performing PUT az://bucket/{KEY} in 4.1ms: Server returned non-2xx status code: "
-        "403 Forbidden: AccessDenied (the key may not do this: give it the right to)"
-    )
-    said = str(error_of(f"{COMMIT}{REFUSED}"))
-    assert "client error (Connect): Connection refused (nothing answers there" in said
-    assert "allow_http" in str(error_of(f"{COMMIT}{NOT_MADE}"))
 
 
 @pytest.mark.parametrize(
