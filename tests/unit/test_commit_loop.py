@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from delta.connect import exceptions as conflicts
 from pyspark.errors import PySparkRuntimeError
@@ -45,10 +44,7 @@ if TYPE_CHECKING:
 
 OPERATION_ID = 4711
 JVM = Committer(1)
-STATEMENTS = {
-    "merge": Statement("t", [Clause(None)], tasks=2),
-    "append": Statement("t", new=pa.table({}), size=2, tasks=2),
-}
+MERGE = Statement("t", [Clause(None)], tasks=2)
 #: Two rows, as the statement itself or the history tells.
 TWO = Affected(updated=2)
 
@@ -170,7 +166,7 @@ class Run:
 
     def __call__(
         self,
-        statement: Statement | None = STATEMENTS["merge"],
+        statement: Statement | None = MERGE,
         finish: Callable[[Affected], Any] = lambda affected: affected.total,
         attempt: Callable[[], object] = lambda: None,
     ) -> Any:
@@ -252,20 +248,19 @@ CASES = (
 ANEW = [case for case in CASES if case.expect is None]
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-each_statement = pytest.mark.parametrize("kind", STATEMENTS)
 
 
-def run_case(run: Run, case: Case, kind: str = "merge") -> None:
+def run_case(run: Run, case: Case) -> None:
     """Run an operation to the end that the case is to have."""
     if isinstance(case.expect, type):
         with pytest.raises(TubeqError if issubclass(case.expect, TubeqError) else case.expect) as e:
-            run(STATEMENTS[kind])
+            run()
         assert type(e.value) is case.expect
         if isinstance(e.value, CommitUnknownError):
             assert e.value.operation_id == OPERATION_ID
     else:
         # What begins anew is answered plainly the next time.
-        assert run(STATEMENTS[kind]) == (2 if case.expect is None else case.expect)
+        assert run() == (2 if case.expect is None else case.expect)
 
 
 def run_of(case: Case, *, after: Iterable[Exception] = (), **options: Any) -> Run:
@@ -274,12 +269,11 @@ def run_of(case: Case, *, after: Iterable[Exception] = (), **options: Any) -> Ru
     return Run(answers, [] if case.told is ... else [case.told], **options)
 
 
-@each_statement
 @each_case
-def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case, kind: str) -> None:
+def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case) -> None:
     run = run_of(case)
 
-    run_case(run, case, kind)
+    run_case(run, case)
 
     assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
     assert run.executed == (2 if case.expect is None else 1)
@@ -325,15 +319,6 @@ def test_commit_when_the_way_breaks_after_it_landed_asks_the_history(
 
 
 # -- each step ------------------------------------------------------------------------------------
-
-
-def test_commit_when_all_goes_well_takes_its_steps_in_order() -> None:
-    run = Run([TWO])
-
-    assert run() == 2
-
-    assert run.steps == ["read", "decided", "committed"]
-    assert [(n.operation, n.tasks, n.conflicts) for n in run.engine.notes] == [("take", 2, 0)]
 
 
 def test_plan_without_a_statement_is_finished_without_a_commit() -> None:
@@ -470,9 +455,7 @@ def test_commit_without_retries_gives_up_at_the_first_conflict_and_is_counted_wi
     run = Run([conflict()])
 
     with pytest.raises(ConflictError):
-        run.loop.run(
-            "take", run.table_lock, lambda: Plan(STATEMENTS["merge"], lambda a: a), retries=False
-        )
+        run.loop.run("take", run.table_lock, lambda: Plan(MERGE, lambda a: a), retries=False)
 
     assert run.executed == 1
     assert run.loop.tally.total() == run.loop.tally.at(run.table_lock) == 1
@@ -500,7 +483,7 @@ def test_commit_when_another_process_holds_the_table_looks_ahead_while_it_is_nex
             assert run.engine.looks.wait(30.0)
             assert run.executed == 1
         assert waiting.result(30.0) == 2
-    assert run.engine.ahead == [STATEMENTS["merge"].table]
+    assert run.engine.ahead == [MERGE.table]
 
 
 def test_commit_when_it_begins_anew_lets_others_of_the_process_in_between() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.row_oracle import NOW, TABLE
-from tubeq_spark import Backoff, InvalidOptionError, TaskState
-from tubeq_spark.model.changes import Every, lease_ended
+from tubeq_spark import Backoff, InvalidOptionError
 from tubeq_spark.model.failures import (
     LEASE_ENDED,
     MOST_TEXT,
@@ -19,12 +16,9 @@ from tubeq_spark.model.failures import (
     error_texts,
     kind_of,
 )
-from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_US, US
 from tubeq_spark.storage.arrow.evaluate import column, of_table
-from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import clause_of
 
 BACKOFFS = st.builds(
     lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
@@ -33,28 +27,6 @@ BACKOFFS = st.builds(
     st.floats(0, 1e12),
     st.floats(0, 1),
 )
-
-
-def task(**changes: Any) -> StoredTask:
-    """A taken task whose lease ended a second ago, with a life of twenty."""
-    row = StoredTask(
-        segment=-1,
-        task_id=7,
-        state=TaskState.TAKEN,
-        pri=0,
-        utube=None,
-        data="{}",
-        created=NOW - 10 * US,
-        ttl=20 * US,
-        ttr=5 * US,
-        next_event=NOW - US,
-        expires_at=NOW + 10 * US,
-        owner="session/1",
-        attempts=1,
-        take_id=-1,
-        error="before",
-    )
-    return replace(row, **changes)
 
 
 # -- delays ------------------------------------------------------------------------------------------
@@ -92,41 +64,6 @@ def test_delay_when_computed_by_an_expression_is_the_same(
     assert column(expression, of_table(row), None, 1).to_pylist() == [expected]
     delay, jitter = backoff.steps()[min(max(attempts, 1), len(backoff.steps())) - 1]
     assert abs(expected - delay) <= jitter
-
-
-# -- the end of a lease ------------------------------------------------------------------------------
-
-OF_THREE = replace(TABLE, max_attempts=3)
-
-
-@pytest.mark.parametrize(
-    ("attempts", "state", "delay", "end"), [(1, "~", 4, 54), (2, "~", 8, 58), (3, "!", 50, 50)]
-)
-def test_task_when_the_end_of_its_lease_is_written_is_delayed_from_then_on(
-    attempts: int, state: str, delay: int, end: int
-) -> None:
-    row = task(attempts=attempts, next_event=NOW - US, expires_at=NOW + 50 * US)
-    change = lease_ended(9, NOW, Backoff(first=4, factor=2, jitter=0))
-
-    (after,) = rows_after([clause_of(OF_THREE, Every(), change)], [row])
-
-    assert (after.state, after.next_event, after.expires_at) == (
-        (state, NOW + delay * US, NOW + end * US)
-    )
-    assert (after.error, after.owner, after.take_id) == (LEASE_ENDED, None, None)
-
-
-@pytest.mark.parametrize(
-    ("backoff", "error"), [(None, "before"), (Backoff(first=0, jitter=0), LEASE_ENDED)]
-)
-def test_task_when_the_end_of_its_lease_has_no_delay_is_ready(
-    backoff: Backoff | None, error: str
-) -> None:
-    change = lease_ended(9, NOW, backoff)
-
-    (after,) = rows_after([clause_of(OF_THREE, Every(), change)], [task()])
-
-    assert (after.state, after.next_event, after.error) == ("r", task().expires_at, error)
 
 
 # -- errors as text ----------------------------------------------------------------------------------

@@ -51,29 +51,16 @@ def left(tube: Tube, state: TaskState = TaskState.DELAYED) -> dict[Any, str]:
     return {str(task.data): task.error or "" for task in tube.tasks_by_state(state)}
 
 
-def work_as_child(
-    tube: Tube,
-    handler: Callable[[Any], None],
-    ears: Ears,
-    *,
-    threads: int = 1,
-    batch: int = 1,
-    time_limit: float | None = None,
-) -> None:
-    """Work as a child of `tubeq work --processes` does."""
-    work(
-        tube,
-        handler,
-        threads=threads,
-        batch=batch,
-        per_utube=1,
-        utube=None,
-        idle=0,
-        stop=None,
-        on_error="release",
-        time_limit=time_limit,
-        ears=ears,
-    )
+#: What a child of `tubeq work --processes` does by default.
+AS_CHILD: dict[str, Any] = {
+    "threads": 1, "batch": 1, "per_utube": 1, "utube": None, "idle": 0, "stop": None,
+    "on_error": "release", "time_limit": None,
+}  # fmt: skip
+
+
+def work_as_child(tube: Tube, handler: Callable[[Any], None], ears: Ears, **options: Any) -> None:
+    """Work as such a child."""
+    work(tube, handler, ears=ears, **AS_CHILD | options)
 
 
 def workers() -> int:
@@ -172,25 +159,6 @@ class UnnamedError(FailedTasks):
         """Leave the reasons out."""
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "coroutine"])
-def test_work_when_an_error_names_no_tasks_though_it_is_of_that_class_the_task_has_failed(
-    tube: Tube, *, asynchronous: bool
-) -> None:
-    tube.put_many(["bad", "good"])
-
-    def handle(task: Task) -> None:
-        if task.data == "bad":
-            raise UnnamedError
-
-    async def handle_async(task: Task) -> None:
-        handle(task)
-
-    report = report_of(tube, handle_async if asynchronous else handle)
-
-    assert (report.done, report.failed) == (1, 1)
-    assert "reasons" in left(tube)["bad"]
-
-
 class SilentBury(Bury):
     """One that cannot say why."""
 
@@ -199,17 +167,27 @@ class SilentBury(Bury):
         raise ValueError
 
 
-def test_work_when_an_error_that_buries_cannot_say_why_buries_its_task(tube: Tube) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "coroutine"])
+@pytest.mark.parametrize(
+    ("error", "state", "said"),
+    [(UnnamedError, TaskState.DELAYED, "reasons"), (SilentBury, TaskState.BURIED, "Bury")],
+)
+def test_work_when_an_error_does_not_say_what_its_class_promises_the_task_has_failed(
+    tube: Tube, error: type[Exception], state: TaskState, said: str, *, asynchronous: bool
+) -> None:
     tube.put_many(["bad", "good"])
 
     def handle(task: Task) -> None:
         if task.data == "bad":
-            raise SilentBury
+            raise error
 
-    report = report_of(tube, handle)
+    async def handle_async(task: Task) -> None:
+        handle(task)
 
-    assert (report.done, report.buried) == (1, 1)
-    assert left(tube, TaskState.BURIED) == {"bad": "Bury"}
+    report = report_of(tube, handle_async if asynchronous else handle)
+
+    assert (report.done, report.failed) == (1, 1)
+    assert said in left(tube, state)["bad"]
 
 
 @pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])

@@ -6,8 +6,6 @@ import contextlib
 import datetime as dt
 import inspect
 import re
-import subprocess
-import sys
 import textwrap
 import threading
 from types import SimpleNamespace
@@ -140,22 +138,6 @@ def test_verb_when_the_queue_is_closed_while_it_waits_for_its_turn_is_refused(
             call(queue)
 
         assert other.tubes() == ["t"]
-
-
-@pytest.mark.processes
-def test_import_and_use_need_neither_pyspark_nor_deltalake() -> None:
-    program = """
-        import sys
-        sys.modules["pyspark"] = sys.modules["deltalake"] = sys.modules["arro3.core"] = None
-        from tubeq_spark.testing import InMemoryQueue, ManualClock
-        with InMemoryQueue(ManualClock()) as queue:
-            tube = queue.create_tube("t", "utubettl")
-            tube.put(1)
-            tube.ack(tube.take().task_id)
-            queue.create_tube("typed", schema="n INT, m MAP<STRING, INT>").put({"n": 1, "m": None})
-            queue.sweep(), queue.statistics(), queue.metrics()
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
 
 
 def test_example_of_the_docstring_does_what_it_says() -> None:
