@@ -350,7 +350,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
         {
             "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
             "test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks_nobody",
-            "test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order",
             "test_take_of_named_subqueues_takes_these_only_by_one_commit",
             "test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next",
             "test_take_when_a_rival_came_first_while_it_paused_takes_nothing",
