@@ -232,7 +232,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_history": frozenset(
         {
             "test_ack_of_a_whole_lease_segment_only_removes_files",
-            "test_notes_of_two_tubes_written_at_once_in_one_spark_session_are_their_own",
         }
     ),
     "test_limits": frozenset(
@@ -242,7 +241,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     ),
     "test_lost_answers": frozenset(
         {
-            "test_put_df_with_a_key_when_the_history_has_no_metrics_says_how_many",
             "test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same",
             "test_put_when_its_statement_is_never_run_says_so_and_puts_nothing[spark-connection]",
         }
@@ -301,7 +299,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     ),
     "test_subqueues": frozenset(
         {
-            "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
             "test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order",
             "test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue[spark-exchange]",
             "test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue[spark-take]",

@@ -22,7 +22,7 @@ from tests.concurrency.support import (
     two_hosts,
 )
 from tests.thorough import without_spark
-from tubeq_spark import NotTakenError, PutItem
+from tubeq_spark import PutItem
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -104,19 +104,6 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
 
     assert hosts.held() == set()
     assert names(hosts.rival.take_many(1)) == "c"
-
-
-@pytest.mark.thorough
-def test_bury_of_a_task_that_another_holds_frees_its_subqueue(hosts: Subqueues) -> None:
-    hosts.put("ab")
-    held = hosts.tube.take_many(1)[0]
-
-    hosts.rival.bury(held.task_id)
-
-    assert hosts.held() == set()
-    with pytest.raises(NotTakenError):
-        hosts.tube.ack(held.task_id)
-    assert names(hosts.tube.take_many(1)) == "b"
 
 
 @pytest.mark.without_spark

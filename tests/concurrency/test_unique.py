@@ -9,13 +9,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, rows_of, stored
 from tests.programs import environment
 from tubeq_spark import ConflictError, Queue, TaskState
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -69,40 +67,6 @@ def test_put_when_a_rival_puts_the_key_first_returns_its_task(
 
     assert (task.data, stored(tube)) == ("b", "br")
     assert task == rival.put("c", unique=KEY)
-
-
-@pytest.mark.without_spark
-def test_put_when_a_touch_comes_before_the_end_of_a_life_is_written_returns_the_task(
-    tubes: tuple[Probe, Tube, Tube], open_queue: OpenQueue, clock: ManualClock
-) -> None:
-    probe, tube, _ = tubes
-    # It began to touch while the lease lasted, and was suspended.
-    late = on_another_host(open_queue(clock=ManualClock(clock.now())))[tube.name]
-    late.put("a", unique=KEY, ttl=10, ttr=10)
-    (taken,) = late.take_many(1)
-    clock.advance(10)
-
-    with probe.interrupted("decided", "end_due", lambda: late.touch(taken.task_id, 100)):
-        task = keyed(tube, "b")
-
-    assert (task.data, task.state) == ("a", TaskState.TAKEN)
-    assert stored(tube) == "at"
-
-
-@pytest.mark.without_spark
-def test_put_arrow_when_a_rival_puts_one_of_the_keys_first_adds_the_others(
-    tubes: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = tubes
-    rows = pa.table({"data": ['"a"', '"b"', '"c"'], "unique": [KEY, APART, None]})
-
-    with probe.interrupted("decided", "put", lambda: keyed(rival, "x")):
-        result = tube.put_arrow(rows, key="once")
-
-    assert result.count == 2
-    assert sorted(stored(tube).split()) == ["br", "cr", "xr"]
-    tube.truncate()
-    assert rival.put_arrow(rows, key="once").count == 0
 
 
 @pytest.mark.without_spark
