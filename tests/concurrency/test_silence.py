@@ -240,18 +240,6 @@ def test_take_when_the_store_fails_for_a_moment_waits_through_it(
     assert names([tube.take(timeout=60)]) == "a"
 
 
-def test_put_when_the_store_fails_for_a_moment_waits_through_it(
-    store: Store, queue: Queue, clock: Hooked
-) -> None:
-    tube = queue.create_tube("work", "limfifottl", capacity=1)
-    tube.put("a")
-    tube.delete(tube.take_many(1)[0].task_id)
-    clock.nap = store.answer
-    store.lose("", kind="503", times=None, kept=False)
-    assert names([tube.put("b", timeout=60)]) == "b"
-    assert table(tube) == "br"
-
-
 @pytest.mark.parametrize(("status", "waits"), [("503", 3), ("403", 0)])
 def test_take_when_the_store_fails_until_its_time_is_over_raises_the_last_error(
     store: Store, queue: Queue, caplog: pytest.LogCaptureFixture, status: str, waits: int

@@ -112,17 +112,6 @@ def created_anew(bench: Bench, _: object) -> str:
     return letters([tube.take(0), tube.take(0)])
 
 
-def altered(bench: Bench, _: object) -> tuple[object, ...]:
-    """Give a tube an option that needs columns, and pause it."""
-    tube = bench.queue.create_tube(f"old_{next(_numbers)}")
-    tube.put("a")
-    tube.alter(most_taken=5)
-    tube.pause()
-    paused = tube.paused, letters([tube.take(0)])
-    tube.resume()
-    return (*paused, tube.options["most_taken"], letters([tube.take(0)]))
-
-
 def opened(bench: Bench, _: object) -> tuple[str, int]:
     """Open another location, and take what was put there: leases of a session and of numbers."""
     with bench.store.open(f"s3://bucket/new_{next(_numbers)}", options=OPTIONS) as queue:
@@ -156,7 +145,6 @@ CASES: dict[str, tuple[Callable[[Bench], Any], Callable[[Bench, Any], Any], obje
         "at br ct",
     ),
     "creation": (lambda _: None, created_anew, "b.", ""),
-    "alter": (lambda _: None, altered, (True, ".", 5, "a"), ""),
     "opening": (lambda _: None, opened, ("a.", 1), ""),
 }
 
@@ -245,19 +233,6 @@ def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: 
     assert empty.stored() == "ar"
 
 
-@pytest.mark.parametrize("case", ["take", *thorough("take_arrow")])
-def test_verb_when_reads_of_data_fail_for_a_moment_reads_them_again(
-    bench: Bench, case: str
-) -> None:
-    given = bench.begin(case)
-    _, act, result, after = CASES[case]
-    with bench.store.open("s3://bucket/queue", options=OPTIONS) as others:
-        other = Bench(bench.store, others, tubes={bench.kind: others[bench.tube.name]})
-        with bench.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
-            assert act(other, given) == result
-        assert bench.stored() == after
-
-
 def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
     empty: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,17 +316,3 @@ def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(dark: Benc
 
     assert dark.stored() == "at br"
     assert letters(dark.tube.ack_many([task.task_id for task in held])) == "a"
-
-
-@pytest.mark.parametrize("case", ["put", *thorough("ack")])
-def test_verb_when_nothing_answers_any_more_says_that_nobody_knows_and_is_done_once(
-    dark: Bench, case: str
-) -> None:
-    given = dark.begin(case)
-    with (
-        dark.store.losing(commits_to(dark.tube), dark=True),
-        pytest.raises(CommitUnknownError) as caught,
-    ):
-        CASES[case][1](dark, given)
-    assert caught.value.operation_id
-    assert dark.stored() == CASES[case][3]

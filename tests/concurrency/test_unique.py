@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, rows_of, stored
+from tests.concurrency.support import WAIT, Probe, on_another_host, rows_of, stored
 from tests.programs import environment
-from tubeq_spark import ConflictError, Queue, TaskState
+from tubeq_spark import Queue, TaskState
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -105,41 +105,6 @@ def test_put_when_a_rival_fills_the_tube_first_finds_it_full(
         assert tube.put("c") is None
 
     assert stored(tube) == "ar br"
-
-
-@pytest.mark.thorough
-def test_put_when_a_rival_makes_room_meanwhile_conflicts_only_with_what_it_has_read(
-    two: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = two
-    rival.put_many(["a", "b"])
-    before = tube._ctx.queue.loop.tally.total()
-
-    def make_room() -> None:
-        rival.ack_many(ids_of(rival.take_many(1)))
-
-    make_room()
-    with probe.interrupted("decided", "put", make_room):
-        assert tube.put("c")
-
-    assert tube._ctx.queue.loop.tally.total() == before
-    assert stored(tube) == "cr"
-
-
-@pytest.mark.without_spark
-def test_put_when_rivals_always_come_first_gives_up_and_has_written_nothing(
-    two: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = two
-
-    def come_first() -> None:
-        rival.delete(ids_of(rival.put_many(["x"]))[0])
-
-    with probe.interrupted("decided", "put", come_first, nth=0), pytest.raises(ConflictError):
-        tube.put("a")
-
-    assert stored(tube) == ""
-    assert tube.put_many(["a", "b"])
 
 
 @pytest.mark.thorough
