@@ -1,0 +1,179 @@
+"""The dashboard and the report in a browser: somebody looks around, kicks, and no payload runs.
+
+`.ci/nightly browser` installs what it needs: playwright and Chromium. TUBEQ_SCREENS names a directory for pictures.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.test_dashboard import SCRIPT, TOKEN, buried, served
+from tubeq_spark import PutItem, Queue
+from tubeq_spark.observe.pages import document, overview
+from tubeq_spark.observe.snapshot import take_snapshot
+from tubeq_spark.testing import ManualClock
+from tubeq_spark.tube import details_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.nightly
+
+EVIL = f"</code></td></table>{SCRIPT}<img src=x onerror=\"document.title='gotcha'\">"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    reason = "NOT TESTED: the dashboard in a browser needs playwright, pip install '.[browser]'"
+    api = pytest.importorskip("playwright.sync_api", reason=reason)
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("NOT TESTED: the dashboard in a browser needs Chromium, and there is none")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(dt.datetime.now(dt.UTC))
+
+
+@pytest.fixture
+def queue(location: str, clock: ManualClock) -> Iterator[Queue]:
+    with Queue(None, location, engine="native", clock=clock) as queue:
+        yield queue
+
+
+def look(browser: Any, url: str, name: str, found: list[str]) -> Any:
+    """A page, also in dark and in a narrow window; nothing sticks out of that."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.on("console", lambda message: found.append(message.text))
+    page.on("dialog", lambda dialog: found.append(dialog.message))
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.goto(url)
+    for scheme, width in (("light", 1280), ("dark", 1280), ("light", 400)):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        picture(page, f"{name}-{scheme}-{width}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size({"width": 1280, "height": 900})
+    return page
+
+
+def picture(page: Any, name: str) -> None:
+    if os.environ.get("TUBEQ_SCREENS"):
+        page.screenshot(path=Path(os.environ["TUBEQ_SCREENS"], f"{name}.png"), full_page=True)
+
+
+def filled(queue: Queue, clock: ManualClock) -> None:
+    """Some tubes with tasks in all states, and one whose sweeper does not run."""
+    buried(queue, 3, data={"evil": EVIL})
+    queue["mail"].put_many(["x"] * 40)
+    failed = queue["mail"].take_many(5, per_utube=5)
+    queue["mail"].release_many([task.task_id for task in failed], error=ValueError(EVIL))
+    timed = queue.create_tube("a_rather_long_name_of_a_tube_32c", "fifottl", ttr=60)
+    timed.put_many([PutItem(number, delay=5 * (number % 3)) for number in range(50)])
+    timed.take_many(7)
+    queue.create_tube("empty")
+    clock.advance(400)
+
+
+def test_dashboard_when_clicked_through_shows_kicks_and_runs_no_payload(
+    browser: Any, queue: Queue, clock: ManualClock
+) -> None:
+    filled(queue, clock)
+    found: list[str] = []
+    with served(queue, clock, TOKEN) as site:
+        page = look(browser, f"http://127.0.0.1:{site.port}/", "overview", found)
+        assert page.locator("meta[http-equiv=refresh]").count() == 1
+        assert "is a sweeper running?" in page.locator(".problem").first.inner_text()
+        page.get_by_role("link", name="Stop refreshing").click()
+        page.wait_for_url("**/?still=1")
+        assert page.locator("meta[http-equiv=refresh]").count() == 0
+
+        buried_part = page.locator("tr", has_text="mail").locator("rect.buried").first
+        assert buried_part.bounding_box()["width"] > 2
+
+        page.get_by_role("link", name="mail", exact=True).click()
+        assert page.locator("h1").inner_text() == "mail"
+        page.get_by_role("link", name="buried", exact=True).click()
+        assert EVIL[:10] not in page.locator(".tasks").inner_text()
+        page.get_by_role("link", name="Show the payloads").click()
+        codes = page.locator("code").all_inner_texts()
+        assert len(codes) == 3
+        assert all("<script>" in code and r"\u001b[2J" in code for code in codes)
+        picture(page, "payloads")
+        page.locator(".tasks a").first.click()
+        assert "is buried until somebody kicks it" in page.locator("body").inner_text()
+
+        kick = page.locator("form", has_text="buried tasks")
+        kick.get_by_label("buried tasks").fill("2")
+        kick.get_by_label("token of this server").fill("wrong")
+        kick.get_by_role("button", name="Kick").click()
+        assert "The token is not that of this server" in page.locator("h1").inner_text()
+        page.go_back()
+        kick.get_by_label("buried tasks").fill("2")
+        kick.get_by_label("token of this server").fill(TOKEN)
+        kick.get_by_role("button", name="Kick").click()
+        page.wait_for_url("**/tube/mail?kicked=2")
+        assert page.get_by_text("2 kicked.").is_visible()
+        assert page.locator(".card", has_text="buried").locator("b").inner_text() == "1"
+        look(browser, page.url, "tube", found)
+        assert page.title() == "mail: tubeq"
+        page.get_by_role("link", name="all tubes").click()
+        assert page.locator("h1").inner_text() == queue.location
+
+    assert found == [
+        "Failed to load resource: the server responded with a status of 403 (Forbidden)"
+    ]
+    assert queue.statistics("mail")["tasks"]["buried"] == 1
+
+
+def test_forms_of_other_sites_when_sent_by_a_browser_change_nothing(
+    browser: Any, queue: Queue, clock: ManualClock, tmp_path: Path
+) -> None:
+    buried(queue, 1)
+    with served(queue, clock, TOKEN) as site:
+        other = tmp_path / "other.html"
+        action = f"http://127.0.0.1:{site.port}/tube/mail/kick"
+        fields = f'<input name="count" value="1"><input name="token" value="{TOKEN}">'
+        other.write_text(f'<form method="post" action="{action}">{fields}<button>x</button></form>')
+        page = browser.new_page()
+        page.goto(other.as_uri())
+        page.get_by_role("button").click()
+
+        assert "from this server's own pages only" in page.locator("h1").inner_text()
+    assert queue.statistics("mail")["tasks"]["buried"] == 1
+
+
+def test_report_when_opened_as_a_file_is_whole_and_runs_nothing(
+    browser: Any, queue: Queue, clock: ManualClock, tmp_path: Path
+) -> None:
+    filled(queue, clock)
+    file = tmp_path / "report.html"
+    details = {name: details_of(queue[name], 200) for name in queue.tubes()}
+    page = document("report", overview(take_snapshot(queue), details=details))
+    file.write_text(page, encoding="utf-8")
+    found: list[str] = []
+
+    page = look(browser, file.as_uri(), "report", found)
+
+    assert page.locator("h1").inner_text() == queue.location
+    assert page.locator("section", has_text="Sub-queues of mail").locator("tbody tr").count() == 2
+    assert "Failures of mail" in page.locator("body").inner_text()
+    body = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+    page.emulate_media(color_scheme="dark")
+    dark = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+    assert body != dark  # the style is there, by the policy of the page
+    assert found == []
