@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from _pytest.mark import ParameterSet
-
-
-class Named(Protocol):
-    """A case of a table of cases."""
-
-    @property
-    def name(self) -> str:
-        """By which it is chosen."""
-        ...
 
 
 def thorough(*cases: object) -> list[ParameterSet]:
@@ -46,19 +37,6 @@ def one_in(every: int, cases: Iterable[object]) -> list[ParameterSet]:
 def without_spark(*cases: object) -> list[ParameterSet]:
     """Parameters of cases that go the way of those beside them on Spark: run on the other engines."""
     return _marked(pytest.mark.without_spark, cases)
-
-
-def with_thorough(cases: Iterable[Named], more: Collection[str]) -> list[object]:
-    """A table of cases as parameters, those named in `more` marked."""
-    return [case if case.name not in more else thorough(case)[0] for case in cases]
-
-
-def on_spark(cases: Iterable[Named], few: Collection[str], more: Collection[str]) -> list[object]:
-    """A table of cases as parameters: those of `few` run on Spark, those of `more` when there is time."""
-    return [
-        case if case.name in few else (thorough if case.name in more else without_spark)(case)[0]
-        for case in cases
-    ]
 
 
 def _marked(mark: pytest.MarkDecorator, cases: Iterable[object]) -> list[ParameterSet]:

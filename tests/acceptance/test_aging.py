@@ -11,7 +11,6 @@ import pytest
 from tests.acceptance.support import OnSpark, data_of, take
 from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem, Task, TaskState
-from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.times import US, to_us
 from tubeq_spark.verbs.read import tasks_by_state
 
@@ -129,26 +128,6 @@ def test_kick_and_list_when_a_tube_has_aging_are_in_the_order_of_ranks(
     assert data_of(tube.tasks_by_state("r")) == in_order(put)[:5]
 
 
-def test_put_arrow_when_a_tube_has_aging_gives_the_ranks_of_put_many(
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifottl", aging=0.3, pri=7)
-    pris = [None, 0, 1, 12_345, 2_147_483_647]
-    columns = {"data": ["0"] * len(pris), "pri": pa.array(pris, pa.int32())}
-
-    tube.put_arrow(pa.table(columns))
-    tube.put_many([PutItem(0, pri=pri) for pri in pris])
-
-    rows = sorted(tube._ctx.reader.of(tube._ctx.table.mine()), key=lambda row: row.task_id)
-    ranks = [row.rank for row in rows]
-    assert ranks[: len(pris)] == ranks[len(pris) :]
-    assert ranks[:2] == [rows[0].created + 2_100_000, rows[0].created]
-    huge = new_tube("fifottl", aging=1e18)
-    huge.put_arrow(pa.table(columns))
-    [*_, last] = huge._ctx.reader.of(huge._ctx.table.mine())
-    assert last.rank == MOST_RANK
-
-
 @pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_a_tube_has_aging_gives_the_ranks_of_put_many(
@@ -187,3 +166,12 @@ def test_aging_when_it_ends_with_the_tube_empty_leaves_the_order_by_priority(
     tube.put("new", pri=0)
 
     assert [*one_by_one(tube)] == ["new", "old"]
+
+
+def test_rank_when_it_is_no_number_of_64_bits_is_the_greatest(new_tube: NewTube) -> None:
+    tube, most = new_tube("fifottl", aging=1e18), 2**31 - 1
+
+    tube.put_many([PutItem(1, pri=most), PutItem(2, pri=1), PutItem(3, pri=0)])
+    tube.put_arrow(pa.table({"data": ["4", "5"], "pri": pa.array([most, 0], pa.int32())}))
+
+    assert [*one_by_one(tube)] == [3, 5, 2, 1, 4]

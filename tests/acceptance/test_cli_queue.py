@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import select
@@ -537,21 +536,6 @@ def test_engine_when_spark_is_needed_is_spark_unless_the_other_was_asked_for(
 
     assert (found.exit_code, found.stdout) == (code, "")
     assert found.stderr.startswith(f"tubeq: {said}")
-
-
-@pytest.mark.usefixtures("tubeq")
-def test_client_of_object_stores_when_it_is_missing_leaves_the_call_to_spark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    call = ["--location", "s3://bucket/queue", "tubes"]
-
-    asked = invoke("--engine=native", *call)
-
-    assert invoke(*call).stderr == "tubeq: failed: None\n"
-    assert asked.exit_code == 2
-    said = "tubeq: obstore is needed to reach object stores without Spark: pip "
-    assert asked.stderr.startswith(said)
 
 
 def test_completion_when_a_shell_asks_names_commands_and_tubes_and_makes_no_queue(

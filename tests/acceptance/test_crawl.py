@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from crawl.frontier import TUBE
 from crawl.job import Job
 from crawl.pages import PageTable
 from crawl.run import run
-from crawl.screen import Screen
 from filelock import FileLock
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 from rich.console import Console
 
 from tests.programs import ROOT, environment
+from tests.waiting import until
 from tubeq_spark import Queue, QueueNotFoundError
 from tubeq_spark.programs import BadUseError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 FOLDERS, FILES = 4, 6
 PAGES = 1 + FOLDERS * (1 + FILES)
@@ -38,27 +36,17 @@ DEADLINE_S = 300.0
 
 
 class CountingHandler(TreeHandler):
-    """Counts the visits of each page; a class of its own for each test.
-
-    Only the first `unheld` pages are answered while `open` is not set.
-    """
+    """Counts the visits of each page, and takes its time; a class of its own for each test."""
 
     hits: ClassVar[Counter[str]]
     lock = threading.Lock()
     pause = 0.0
-    unheld = 0
-    open = threading.Event()
-    open.set()
 
     def do_GET(self) -> None:  # noqa: N802
-        is_page = self.path != "/robots.txt"
-        with self.lock:
-            if is_page:
+        if self.path != "/robots.txt":
+            with self.lock:
                 self.hits[f"http://{self.headers['host']}{self.path}"] += 1
-            is_held = is_page and self.hits.total() > self.unheld
         threading.Event().wait(self.pause)
-        if is_held:
-            self.open.wait(DEADLINE_S)
         super().do_GET()
 
 
@@ -150,128 +138,44 @@ def test_failures_come_back_after_a_delay_and_are_buried_after_three_attempts(
     assert (left["buried"], left["total"]) == (1, 1)
 
 
-@pytest.mark.parametrize("step", ["linking", "acking"])
-def test_crawl_that_ends_between_two_commits_loses_nothing(
-    place: str,
-    root: str,
-    handler: type[CountingHandler],
-    step: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class EndError(Exception):
-        """Stands for the end of the process."""
-
-    def end(_: Screen, consumer: int, name: str) -> None:
-        if name == step:
-            raise EndError
-
-    assert "The limit of pages is reached" in crawled(place, root, max_pages=3)
-    assert len(stored(place)) == 3
-    with monkeypatch.context() as patched:
-        patched.setattr(Screen, "step", end)
-        with pytest.raises(EndError):
-            crawled(place, batch_size=4)
-
-    # Without seeds: the hosts are those of what is queued and stored.
-    crawled(place)
-
-    assert_whole(place)
-    assert handler.hits == stored(place)
-
-
-class Program:
-    """`python jobs/crawl` in a process of its own, in a process group as under a shell."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "jobs" / "crawl"), *arguments],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(ProcessLookupError):
-            self.signal(signal.SIGKILL)
-        self.process.communicate()
-
-    def signal(self, number: signal.Signals) -> None:
-        """Signal the whole group, as a terminal does."""
-        os.killpg(self.process.pid, number)
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until something has happened that it does."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert self.process.poll() is None, self.end()
-            assert time.monotonic() < deadline
-            threading.Event().wait(0.1)
-
-    def wait_for_line(self, part: str) -> None:
-        """Wait until it has said something."""
-        assert self.process.stdout is not None
-        said: list[str] = []
-        for line in self.process.stdout:
-            said.append(line)
-            if part in line:
-                return
-        pytest.fail("".join(said))
-
-    def end(self) -> tuple[int, str]:
-        """Wait for its end; its exit code and what it said."""
-        said, _ = self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode, said
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`python jobs/crawl` in a process of its own, which ends with the block."""
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "jobs" / "crawl"), *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.processes
-def test_program_that_is_killed_is_finished_by_the_next_one_and_no_page_is_stored_twice(
-    place: str, root: str, handler: type[CountingHandler]
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_program_that_is_killed_or_stopped_is_finished_by_the_next_one_and_no_page_is_stored_twice(
+    place: str, root: str, handler: type[CountingHandler], number: signal.Signals
 ) -> None:
     handler.pause = 0.2
     options = ["--location", place, "--lease", "2", "--batch-size", "8"]
-    with Program(*options, root) as first:
-        first.wait_for(lambda: handler.hits.total() > 2 + FOLDERS)
-        first.signal(signal.SIGKILL)
-        first.end()
+    with started(*options, root) as first:
+        until(lambda: handler.hits.total() > 2 + FOLDERS or first.poll() is not None)
+        first.send_signal(number)
+        said, _ = first.communicate(timeout=DEADLINE_S)
+    if number == signal.SIGINT:
+        assert (first.returncode, "goes on from here" in said) == (130, True)
     handler.pause = 0.0
 
-    with Program(*options) as second:
-        ended_with, said = second.end()
+    with started(*options) as second:
+        said, _ = second.communicate(timeout=DEADLINE_S)
 
-    assert ended_with == 0, said
+    assert second.returncode == 0, said
     assert_whole(place)
-
-
-@pytest.mark.processes
-def test_program_that_is_stopped_goes_on_where_it_was(
-    place: str, root: str, handler: type[CountingHandler]
-) -> None:
-    options = ["--location", place, "--timeout", "200", "--batch-size", "8", "--consumers", "2"]
-    handler.open, handler.unheld = threading.Event(), 3
-    try:
-        with Program(*options, root) as first:
-            first.wait_for(lambda: handler.hits.total() > handler.unheld)
-            first.signal(signal.SIGINT)
-            first.wait_for_line("Finishing the batch in hand")
-            handler.open.set()
-            ended_with, said = first.end()
-    finally:
-        handler.open.set()
-    assert ended_with == 130, said
-    assert "goes on from here" in said
-    assert len(handler.hits) < PAGES
-
-    with Program(*options) as second:
-        ended_with, said = second.end()
-    assert ended_with == 0, said
-    assert_whole(place)
-    # Whoever is asked to stop finishes the batch; nothing is asked for again.
-    assert handler.hits == stored(place)
+    # Who is asked to stop finishes its batch, so that nothing is asked for again.
+    assert number == signal.SIGKILL or handler.hits == stored(place)
 
 
 def test_crawl_where_there_is_no_queue_or_another_one_works_is_refused(

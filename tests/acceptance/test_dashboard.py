@@ -6,7 +6,6 @@ What a browser makes of the pages is in `test_dashboard_in_browser.py`.
 from __future__ import annotations
 
 import datetime as dt
-import http.client
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 import uvicorn
 
@@ -72,14 +72,10 @@ class Site:
     def ask(
         self, method: str, path: str, body: str | None, headers: dict[str, str]
     ) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            self.headers = {name.lower(): value for name, value in answer.getheaders()}
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
+        url = f"http://127.0.0.1:{self.port}{path}"
+        answer = httpx.request(method, url, content=body, headers=headers, timeout=60)
+        self.headers = dict(answer.headers)
+        return answer.status_code, answer.text
 
 
 @contextmanager

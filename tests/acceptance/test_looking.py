@@ -231,23 +231,6 @@ def test_utubes_when_tasks_are_in_all_states_counts_them_with_the_age_of_the_old
     assert counts_of(tube, 1) == [("long", 1, 0, 1, 1)]
 
 
-def test_utubes_are_told_by_their_tasks_then_by_the_oldest_then_by_name(
-    shared_tube: SharedTube, clock: ManualClock, versions: Callable[[], dict[str, int]]
-) -> None:
-    tube = shared_tube("utube")
-    assert tube.utubes() == []
-    tube.put_many([PutItem(1, utube=utube) for utube in ("b", "a", None, "")])
-    clock.advance(1)
-    tube.put_many([PutItem(1, utube=utube) for utube in ("c", "zz", "zz", "A")])
-    before = versions()
-
-    told = ["zz", None, "", "a", "b", "A", "c"]
-    assert [each.utube for each in tube.utubes()] == told
-    for limit in range(9):
-        assert [each.utube for each in tube.utubes(limit)] == told[:limit]
-    assert versions() == before
-
-
 def test_utubes_when_time_has_passed_counts_states_that_nobody_has_written(
     new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:

@@ -13,8 +13,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanContext, SpanKind, StatusCode
-from opentelemetry.trace.span import TraceState
+from opentelemetry.trace import SpanKind, StatusCode
 
 from tubeq_spark import (
     NotTakenError,
@@ -303,26 +302,3 @@ def test_put_arrow_when_it_is_called_in_a_span_keeps_it_with_each_row(
     tasks = list(tube.tasks_by_state("r"))
     assert [context_ids(task) for task in tasks[:2]] == [(own.trace_id, own.span_id)] * 2
     assert [task.trace for task in tasks[2:]] == [None] * (0 if unique else 2)
-
-
-def test_context_of_when_a_task_has_a_tracestate_keeps_it(tube: Tube) -> None:
-    state = TraceState([("vendor", "7")])
-    parent = trace.NonRecordingSpan(SpanContext(1, 2, is_remote=True, trace_state=state))
-    with trace.use_span(parent):
-        task = tube.put("a")
-
-    assert task is not None
-    found = trace.get_current_span(context_of(tube.peek(task.task_id))).get_span_context()
-    assert (found.trace_id, found.span_id, dict(found.trace_state)) == (1, 2, {"vendor": "7"})
-
-
-def test_work_when_a_call_has_several_tasks_links_their_traces(tube: Tube, spans: Spans) -> None:
-    callers = {put_in_a_span(tube, 1, 2)[1], put_in_a_span(tube, 3)[1]}
-    tube.put({"n": 4})
-
-    tube.work(lambda _: None, batch=10, idle=0)
-
-    (span,) = spans.named("process")
-    assert linked(span) == callers
-    assert span.parent is None
-    assert attributes(span)["messaging.batch.message_count"] == 4

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import counts, data_of, ids_of, take
+from tests.acceptance.support import all_tasks, counts, data_of, ids_of, take
 from tubeq_spark import InvalidOptionError, PutItem, Queue, TaskState, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -37,12 +37,6 @@ def put(tube: Tube, key: str, data: str = "again", **options: Any) -> Task:
     task = tube.put(data, unique=key, **options)
     assert task is not None
     return task
-
-
-def all_tasks(tube: Tube) -> list[Task]:
-    """The tasks of a tube in all states, by their ids."""
-    found = [task for state in "rt!~" for task in tube.tasks_by_state(state)]
-    return sorted(found, key=lambda task: task.task_id)
 
 
 def rows(keys: list[str | int | None], **columns: list[Any]) -> pa.Table:
