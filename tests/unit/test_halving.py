@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from tubeq_spark import BatchReport
 
 
-def processed(count: int, bad: Collection[int]) -> tuple[BatchReport, list[list[int]]]:
-    """What came of a batch whose handler fails at each call with a bad task, and the tasks of each call."""
+def processed(
+    count: int, bad: Collection[int], most: int = 1_000_000
+) -> tuple[BatchReport, list[list[int]]]:
+    """What came of a batch whose handler fails at each call with a bad task, and the tasks of each call.
+
+    It is asked to stop after so many calls at the most.
+    """
     calls: list[list[int]] = []
 
     def handle(table: pa.Table) -> None:
@@ -28,7 +33,8 @@ def processed(count: int, bad: Collection[int]) -> tuple[BatchReport, list[list[
     with InMemoryQueue() as queue:
         tube = queue.create_tube("t", "fifottl", ttr=600)
         tube.put_arrow(pa.table({"data": [str(number) for number in range(count)]}))
-        return tube.take_arrow(count).process(handle), calls
+        batch = tube.take_arrow(count)
+        return batch.process(handle, stop=lambda: len(calls) == most), calls
 
 
 @pytest.mark.parametrize(
@@ -54,3 +60,10 @@ def test_halves_when_the_handler_is_broken_are_given_up() -> None:
     alone = [call for call in calls if len(call) == 1]
     assert (report.failed, report.given_back) == (len(alone), 20_000 - len(alone))
     assert report.error is not None
+
+
+def test_halves_when_asked_to_stop_leave_the_rest_untried() -> None:
+    report, calls = processed(8, {0}, most=3)
+
+    assert calls == [list(range(8)), [0, 1, 2, 3], [0, 1]]
+    assert (report.done, report.failed, report.given_back) == (0, 0, 8)
