@@ -1,6 +1,8 @@
-"""Plants faults in the package by a seed, and tells which the simulation finds: `python -m tests.simulation.mutations`.
+"""Plants faults in the package by a seed, and tells which test of `make test` finds each: `python -m tests.mutations`.
 
-Each fault has a process of its own, which imports the changed module. Only places that some seeds reach are changed.
+`--watch` runs the tests once, and notes which modules of tests reach each place of the package. Then each fault of the
+draw has a process of its own, which imports the changed module and runs these modules, the short ones first, until a
+test fails. These are the tests of `make test` that need no Spark.
 """
 
 from __future__ import annotations
@@ -9,30 +11,32 @@ import argparse
 import ast
 import builtins
 import hashlib
+import importlib
 import importlib.machinery
 import itertools
 import json
-import logging
 import multiprocessing
 import os
 import signal
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tests.simulation.history import again
+import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tests.simulation.history import Violation
-    from tests.simulation.queue_acts import Plan
-
-PACKAGE = Path(__file__).parents[2] / "tubeq_spark"
-ROOMS = ("verbs", "runtime", "storage")
-#: A fault that uses this many times its processor time does not end.
-_PATIENCE = 3
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "tubeq_spark"
+SUITES = ("unit", "native", "simulation", "stateful", "acceptance", "concurrency")
+LIBRARIES = ("pyarrow.dataset", "pyspark.sql", "hypothesis.stateful", "deltalake", "typer.testing")
+#: The tests of `make test` that need no Spark, one after the other.
+OPTIONS = (
+    *("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--engine", "native", "--engine", "memory"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-m", "not benchmark and not thorough and not nightly and not connect"),
+)
 #: Faults by name: the file, a text in it, and what it becomes.
 NAMED = {
     "a lost answer taken for a rival": (
@@ -168,18 +172,18 @@ def _is_text(node: ast.AST) -> bool:
     return any(isinstance(part, (ast.JoinedStr, ast.List, ast.Tuple)) for part in ast.walk(node))
 
 
-def mutations(effects: Mapping[str, Mapping[str, Sequence[int]]]) -> list[Mutation]:
-    """All changes that have an effect in some seeds. `effects` has these seeds by the file and number of the place."""
+def drawn(known: Mapping[str, Mapping[str, Sequence[str]]], seed: int) -> list[Mutation]:
+    """All faults in places that tests reach, in the order of a draw. The named ones come first."""
     found = []
-    for file, places in sorted(effects.items()):
+    for file, places in known.items():
         planter = Planter()
         planter.visit(ast.parse((PACKAGE / file).read_text()))
-        numbers = sorted(int(n) for n, seeds in places.items() if n.isdecimal() and seeds)
-        found += [Mutation(file, place, *planter.places[place]) for place in numbers]
-    return found
+        found += [Mutation(file, int(place), *planter.places[int(place)]) for place in places]
+    named = [Mutation(file, -1, 0, name) for name, (file, _, _) in NAMED.items()]
+    return [*named, *sorted(found, key=lambda fault: fault.rank(seed))]
 
 
-# -- in the process of a fault ---------------------------------------------------------------------
+# -- in a process with other code ------------------------------------------------------------------
 
 
 def _planted(fault: Mutation) -> Any:
@@ -210,127 +214,123 @@ def _plant(planted: Callable[[str], Any]) -> None:
     importlib.machinery.SourceFileLoader.get_code = get_code
 
 
-def _marked(plan: Plan) -> tuple[list[Violation], str]:
-    """Run a plan; its violations, and a hash of all that its programs have seen."""
-    from tests.simulation.queue import judge  # noqa: PLC0415  the package is imported with the fault
+class Watcher:
+    """Notes which modules of tests reach each place of the package, and how long these modules take."""
 
-    found, done = judge(plan)
-    if done is None:
-        return found, "stuck"
-    return found, hashlib.sha256(done.history.text().encode()).hexdigest()
+    def __init__(self) -> None:
+        """Watch the modules that are imported from now on."""
+        self.reached: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._now = ""
+        builtins._watch_fault = self._note  # type: ignore[attr-defined]
+        _plant(self._watched)
 
-
-def _give_up(*_: object) -> None:
-    raise TimeoutError
-
-
-def one(fault: Mutation, marks: Mapping[str, str], seconds: float) -> tuple[str, str]:
-    """Plant a fault, run seeds until one finds it, and return how that ended, in a word and in a sentence.
-
-    Args:
-        fault: The fault.
-        marks: The hash of each seed's run without the fault.
-        seconds: The processor time after which it gives up.
-    """
-    signal.signal(signal.SIGPROF, _give_up)
-    signal.setitimer(signal.ITIMER_PROF, _PATIENCE * seconds)
-    path, other, ran = str(PACKAGE / fault.file), list[str](), 0
-    code = _planted(fault)
-    _plant(lambda name: code if name == path else None)
-    from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
-
-    plans = [plan_of(int(seed)) for seed in marks]
-    quiet = [plan for plan in plans if plan.is_quiet]
-    others = [plan for plan in plans if not plan.is_quiet]
-    # Quiet seeds also judge what all calls cost, and only in the others something fails.
-    for plan in filter(None, itertools.chain(*itertools.zip_longest(quiet, others))):
-        found, now = _marked(plan)
-        if found:
-            return "found", f"by seed {plan.seed}: {found[0].rule}"
-        ran, other = ran + 1, other + [str(plan.seed)] * (now != marks[str(plan.seed)])
-        if time.process_time() > seconds:
-            break
-    if not other:
-        return "without effect", f"in {ran} seeds"
-    return "NOT FOUND", f"in {ran} seeds; otherwise in {len(other)}, such as {', '.join(other[:3])}"
-
-
-def watch(seeds: range, output: Path) -> None:
-    """Write a file for `sweep`: in which seeds a change of each place has an effect, and the hash of each seed's run."""
-    effects: dict[str, dict[int, list[int]]] = {}
-    now = -1
-
-    def note(file: str, place: int, value: Any, without: bool | None = None) -> Any:
-        seen = effects[file].setdefault(place, [])
-        # A change to a constant has no effect where the value is this constant already.
-        if value is not without and (not seen or seen[-1] != now):
-            seen.append(now)
-        return value
-
-    def planted(path: str) -> Any:
-        name = os.path.relpath(path, PACKAGE)
-        if Path(name).parts[0] not in ROOMS:
+    def _watched(self, path: str) -> Any:
+        if not Path(path).is_relative_to(PACKAGE):
             return None
-        effects[name] = {}
+        name = str(Path(path).relative_to(PACKAGE))
         tree = Planter(watched=name).visit(ast.parse(Path(path).read_text()))
         return ast.fix_missing_locations(tree)
 
-    builtins._watch_fault = note  # type: ignore[attr-defined]
-    _plant(planted)
-    from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
+    def _note(self, file: str, place: int, value: Any, without: bool | None = None) -> Any:
+        # A change to a constant has no effect where the value is this constant already.
+        if value is not without and self._now:
+            self.reached[file][place].add(self._now)
+        return value
 
-    marks = {}
-    for now in seeds:
-        marks[now] = _marked(plan_of(now))[1]
-    output.write_text(json.dumps({"effects": effects, "marks": marks}))
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """A test begins."""
+        self._now = nodeid.partition("::")[0]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test has ended."""
+        self.seconds[self._now] += report.duration
+
+
+class Finder:
+    """Keeps the first test that fails."""
+
+    found = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test has ended."""
+        if report.failed:
+            self.found = self.found or report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A module was imported, or not."""
+        if report.failed:
+            self.found = self.found or f"{report.nodeid} (it cannot be imported)"
+
+
+def watch(suites: Sequence[str]) -> dict[str, Any]:
+    """Run tests, and return which of their modules reach each place, and their seconds."""
+    watcher = Watcher()
+    pytest.main([*OPTIONS[1:], *suites], plugins=[watcher])
+    reached = {
+        file: {place: sorted(modules) for place, modules in places.items()}
+        for file, places in watcher.reached.items()
+    }
+    return {"reached": reached, "seconds": watcher.seconds}
+
+
+def find(fault: Mutation, modules: Sequence[str], seconds: int) -> str:
+    """Plant a fault, and run modules of tests until one of their tests fails; the test, or nothing.
+
+    It may use so many seconds of the processor.
+    """
+    with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+        for stream in (1, 2):
+            os.dup2(nothing.fileno(), stream)
+    path, code, finder = str(PACKAGE / fault.file), _planted(fault), Finder()
+    _plant(lambda name: code if name == path else None)
+
+    def give_up(*_: object) -> None:
+        finder.found = finder.found or "it does not end"
+        pytest.exit(finder.found)
+
+    signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    pytest.main([*OPTIONS, *modules], plugins=[finder])
+    return finder.found
 
 
 # -- in the process that draws ---------------------------------------------------------------------
 
 
-def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tuple[str, str]]:
-    """For each fault, a word for its end, and a line of the table."""
-    seen = json.loads(known.read_text())
-    for fault in drawn:
-        place = fault.kind if fault.place < 0 else str(fault.place)
-        reached = seen["effects"].get(fault.file, {}).get(place, [-1])
-        # -1 stands for the import of the module.
-        seeds = seen["marks"] if -1 in reached else map(str, reached)
-        marks = {seed: seen["marks"].get(seed) for seed in seeds}
-        # Each fault has a process of its own, which imports the package with it.
-        with multiprocessing.get_context("fork").Pool(1) as pool:
-            try:
-                end, how = pool.apply(one, (fault, marks, seconds))
-            except Exception as error:  # noqa: BLE001  (the package does not run with the fault)
-                end, how = "found", f"it fails, or does not end: {error!r:.80}"
-        yield end, f"{fault.file}:{fault.line}  {fault.kind}  {end} {how}"
+def _apart(call: Callable[..., Any], *args: object) -> Any:
+    """Call a function in a process of its own, which has not imported the package, but libraries."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(call, args)
 
 
-def main() -> int:
-    """Do what was asked for."""
+def main() -> None:
+    """Watch, or plant faults and print who finds each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=100, help="faults with an effect to try")
-    parser.add_argument("--seed", type=int, default=1, help="the seed of the draw")
-    parser.add_argument("--seconds", type=float, default=600, help="processor time for each fault")
     parser.add_argument("--known", type=Path, required=True, help="the file that --watch writes")
-    parser.add_argument("--watch", type=int, help="only write the file, from this many seeds")
+    parser.add_argument("--watch", action="store_true", help="only write the file")
+    parser.add_argument("--count", type=int, default=100, help="faults to plant")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the draw")
+    parser.add_argument("--first", type=int, default=0, help="leave out so many of the draw")
+    parser.add_argument("--seconds", type=int, default=600, help="of the processor for each fault")
     given = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    if given.watch is not None:
-        watch(range(given.watch), given.known)
-        return 0
-    possible = mutations(json.loads(given.known.read_text())["effects"])
-    drawn = sorted(possible, key=lambda fault: fault.rank(given.seed))
-    named = [Mutation(file, -1, 0, name) for name, (file, _, _) in NAMED.items()]
-    ends = Counter[str]()
-    for end, line in sweep(given.known, [*named, *drawn], given.seconds):
-        ends[end] += 1
-        print(line, flush=True)
-        if ends["found"] + ends["NOT FOUND"] == given.count + len(named):
-            break
-    print(dict(ends))
-    return 0
+    if given.watch:
+        suites = [f"tests/{suite}" for suite in SUITES]
+        given.known.write_text(json.dumps(_apart(watch, suites)))
+        return
+    known = json.loads(given.known.read_text())
+    ends = Counter[bool]()
+    faults = drawn(known["reached"], given.seed)[given.first : given.first + given.count]
+    for fault in faults:
+        places = known["reached"].get(fault.file, {})
+        modules = places.get(str(fault.place)) or sorted({m for of in places.values() for m in of})
+        found = _apart(find, fault, sorted(modules, key=known["seconds"].get), given.seconds)
+        ends[bool(found)] += 1
+        print(f"{fault.file}:{fault.line}  {fault.kind}  {found or 'NOT FOUND'}", flush=True)
+    print(f"{ends[True]} of {len(faults)} found")
 
 
 if __name__ == "__main__":
-    raise SystemExit(again("mutations") if os.environ.get("PYTHONHASHSEED") != "0" else main())
+    main()
