@@ -1,28 +1,27 @@
-"""The lock of a table that is not the queue's: threads together, processes one after the other."""
+"""Writes to a table that is not the queue's: under its lock, with a note of the JVM that may be committing."""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from filelock import FileLock, Timeout
 
-from tubeq_spark import CommitUnknownError, StoreError
+from tubeq_spark import CommitUnknownError, StoreError, guarded_write
 from tubeq_spark.storage.locks.committer import Committer, Host, JvmNote
-from tubeq_spark.storage.spark.guarded_write import ProcessLock
+from tubeq_spark.storage.locks.table_lock import TableLock
+from tubeq_spark.storage.spark import guarded_write as module
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
 HERE = Host("host", "machine", "boot", "pid:[1]")
 MINE = Committer(1, HERE, "100")
 OTHER = Committer(2, HERE, "200")
-WAIT = 30.0
 
 
 class Running:
@@ -48,13 +47,15 @@ def note(tmp_path: Path) -> JvmNote:
     return JvmNote(tmp_path / "pages.lock")
 
 
-@pytest.fixture
-def lock(lock_file: Path) -> ProcessLock:
-    return ProcessLock(lock_file, ManualClock(), Running(MINE, OTHER))
+@pytest.fixture(autouse=True)
+def _lock(lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = TableLock(lock_file, ManualClock(), Running(MINE, OTHER))
+    monkeypatch.setattr(module, "_lock_of", lambda *_: lock)
+    monkeypatch.setattr(module, "committer_of", lambda _: MINE)
 
 
-def mine() -> Committer:
-    return MINE
+def write(action: Callable[[], object]) -> None:
+    guarded_write(cast("SparkSession", None), "/tables/pages", action)
 
 
 def is_held(lock_file: Path) -> bool:
@@ -66,25 +67,12 @@ def is_held(lock_file: Path) -> bool:
         return True
 
 
-def test_holding_when_two_threads_write_ends_with_the_last(
-    lock: ProcessLock, lock_file: Path, note: JvmNote
-) -> None:
-    go_on = threading.Event()
-    inside = threading.Barrier(2)
+def test_write_holds_the_lock_and_names_its_jvm(lock_file: Path, note: JvmNote) -> None:
+    seen: list[object] = []
 
-    def write() -> None:
-        with lock.holding(mine):
-            inside.wait(WAIT)
-            assert go_on.wait(WAIT)
+    write(lambda: seen.extend([is_held(lock_file), note.read()]))
 
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        with lock.holding(mine):
-            inside.wait(WAIT)
-        assert is_held(lock_file)
-        assert note.read() == MINE
-        go_on.set()
-        writing.result(WAIT)
+    assert seen == [True, MINE]
     assert not is_held(lock_file)
     assert note.read() is None
 
@@ -100,29 +88,28 @@ def test_holding_when_two_threads_write_ends_with_the_last(
         (ValueError(), False),
     ],
 )
-def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(
-    lock: ProcessLock, lock_file: Path, note: JvmNote, error: BaseException, *, is_left: bool
+def test_write_when_it_fails_leaves_the_note_unless_it_was_answered(
+    lock_file: Path, note: JvmNote, error: BaseException, *, is_left: bool
 ) -> None:
-    with pytest.raises(type(error)), lock.holding(mine):
+    def fail() -> None:
         raise error
+
+    with pytest.raises(type(error)):
+        write(fail)
 
     assert note.read() == (MINE if is_left else None)
     assert not is_held(lock_file)
     # The same JVM goes on, and the note stays: nobody knows when that statement ends.
-    with lock.holding(lambda: replace(MINE)):
-        assert is_held(lock_file)
+    write(lambda: None)
     assert note.read() == (MINE if is_left else None)
 
 
-@pytest.mark.parametrize(
-    "leave", [lambda note: note.write(OTHER), lambda note: note.path.write_text("?")]
-)
-def test_holding_when_another_jvm_may_be_committing_refuses_and_lets_go(
-    lock: ProcessLock, lock_file: Path, note: JvmNote, leave: Callable[[JvmNote], None]
+def test_write_when_another_jvm_may_be_committing_is_refused(
+    lock_file: Path, note: JvmNote
 ) -> None:
-    leave(note)
+    note.write(OTHER)
 
-    with pytest.raises(StoreError, match="may still be committing"), lock.holding(mine):
-        pytest.fail("it was let in")
+    with pytest.raises(StoreError, match="may still be committing"):
+        write(lambda: pytest.fail("it was let in"))
 
     assert not is_held(lock_file)
