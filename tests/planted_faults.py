@@ -69,8 +69,8 @@ FAULTS = (
     Fault(
         "an ack removes nothing",
         "storage/tables/tube_writer.py",
-        "REMOVAL, reads=segments)",
-        "REMOVAL, reads=[-1])",
+        "[Clause(None)], reads=segments,",
+        "[Clause(None)], reads=[-1],",
     ),
     Fault(
         "an ack removes what was taken together",

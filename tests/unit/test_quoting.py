@@ -57,15 +57,11 @@ def test_identifier_of_parts_is_dotted() -> None:
 def test_null_of_each_kind_has_its_type() -> None:
     assert quoting.string(None) == "CAST(NULL AS STRING)"
     assert quoting.bigint(None) == "CAST(NULL AS BIGINT)"
-    assert quoting.integer(None) == "CAST(NULL AS INT)"
-    assert quoting.moment(None) == "CAST(NULL AS TIMESTAMP)"
 
 
 def test_numbers_are_typed() -> None:
     assert quoting.bigint(-5) == "-5L"
     assert quoting.bigints([1, -2]) == "1L, -2L"
-    assert quoting.integer(7) == "CAST(7 AS INT)"
-    assert (quoting.boolean(True), quoting.boolean(False)) == ("TRUE", "FALSE")
 
 
 @pytest.mark.parametrize(
@@ -99,8 +95,11 @@ def test_moment_when_it_is_out_of_pythons_years_is_told_in_microseconds() -> Non
         (small(-(2**31)), "-2147483648"),
         (literal("{rows} 'x'"), "CAST(X'7b726f77737d20277827' AS STRING)"),
         (literal(True), "TRUE"),
+        (literal(False), "FALSE"),
         (at(-1), "TIMESTAMP'1969-12-31 23:59:59.999999+00:00'"),
         (null(Type.BOOLEAN), "CAST(NULL AS BOOLEAN)"),
+        (null(Type.INT), "CAST(NULL AS INT)"),
+        (null(Type.TIMESTAMP), "CAST(NULL AS TIMESTAMP)"),
         (null(Type.COUNTS), "CAST(NULL AS MAP<STRING, BIGINT>)"),
         (Literal({}, Type.COUNTS), "CAST(map() AS MAP<STRING, BIGINT>)"),
         (
