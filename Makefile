@@ -25,7 +25,7 @@ NIGHTLY = not benchmark and nightly
 # tube, and for sessions; the verbs do not know which kind of session they run in.
 CASES = $(wildcard tests/acceptance/test_case_*.py)
 CASES_ON_CONNECT = $(patsubst %,tests/acceptance/test_case_%.py, \
-	010_fifo 020_fifottl 030_utube 100_limfifottl 220_concurrency x_g_sessions)
+	010_fifo 020_fifottl 030_utube 100_limfifottl 000_queue x_g_sessions)
 ON_CONNECT = not benchmark and not nightly and (connect or not thorough)
 # Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
 PAIRS ?= 4.0.1-4.0.1 4.0.2-4.4.0 4.1.1-4.2.0 4.1.3-4.4.0

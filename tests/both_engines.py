@@ -23,11 +23,7 @@ __all__ = [
 
 _ENGINES = ("spark", "native")
 #: What these tests ask of a queue they ask of any, one in memory included.
-_IN_MEMORY = (
-    "test_queue_against_model",
-    "test_options_against_model",
-    "test_leases_against_model",
-)
+_IN_MEMORY = ("test_queue_against_model", "test_leases_against_model")
 _FOLDERS = ("concurrency", "stateful")
 
 

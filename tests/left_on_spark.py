@@ -19,76 +19,9 @@ __all__ = ["NIGHTLY", "THOROUGH", "pytest_itemcollected"]
 
 #: What is left to `make test-rest`, by file: tests, or single cases of tests.
 THOROUGH: Mapping[str, frozenset[str]] = {
-    "test_addressed_takes": frozenset(
-        {
-            "test_take_df_when_it_names_a_subqueue_holds_it",
-            "test_take_df_when_it_names_no_subqueue_is_refused",
-        }
-    ),
-    "test_arrow": frozenset(
-        {
-            "test_put_arrow_gives_ids_in_the_order_of_rows",
-            "test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives",
-            "test_take_arrow_gives_the_next_tasks_as_a_table",
-        }
-    ),
-    "test_capacity": frozenset(
-        {
-            "test_put_when_a_rival_fills_the_tube_first_finds_it_full",
-        }
-    ),
-    "test_case_020_fifottl": frozenset(
-        {
-            "test_priority_counts_before_the_order_of_puts",
-        }
-    ),
-    "test_case_030_utube": frozenset(
-        {
-            "test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue",
-            "test_exchange_acks_and_takes_the_next_of_the_same_subqueue",
-        }
-    ),
-    "test_case_100_limfifottl": frozenset(
-        {
-            "test_put_df_finds_room_for_all_its_rows_or_puts_none",
-        }
-    ),
-    "test_case_x_a_shapes": frozenset(
-        {
-            "test_payload_comes_back_as_the_json_value_it_is",
-        }
-    ),
-    "test_case_x_b_errors": frozenset(
-        {
-            "test_bury_and_delete_of_several_when_one_is_unknown_change_nothing[fifottl-spark]",
-        }
-    ),
-    "test_case_x_c_counters": frozenset(
-        {
-            "test_each_verb_has_one_event_and_one_count",
-        }
-    ),
     "test_conflicts": frozenset(
         {
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-put, take]",
-        }
-    ),
-    "test_failed_tasks": frozenset(
-        {
-            "test_fail_when_a_frame_has_more_rows_than_the_batch_releases_all_that_it_names",
-            "test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest",
-            "test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_none_of_these[spark-one task has many reasons]",
-        }
-    ),
-    "test_failures": frozenset(
-        {
-            "test_df_when_a_task_is_taken_or_was_shows_its_owner_as_the_task_does",
-            "test_df_when_tasks_have_errors_shows_them",
-        }
-    ),
-    "test_frames_in_order": frozenset(
-        {
-            "test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order[orderBy-false]",
         }
     ),
     "test_history": frozenset(
@@ -99,11 +32,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_job_names": frozenset(
         {
             "test_jobs_when_verbs_run_are_named_after_verb_and_tube_and_a_programs_as_before",
-        }
-    ),
-    "test_large_payloads": frozenset(
-        {
-            "test_rows_of_a_frame_when_larger_than_allowed_are_refused",
         }
     ),
     "test_locations": frozenset(
@@ -136,17 +64,13 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_put_files": frozenset(
         {
             "test_put_df_into_a_capacity_when_spark_must_not_commit_fits_or_writes_no_file",
-            "test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns",
             "test_put_df_when_the_tube_is_dropped_meanwhile_puts_nothing_and_leaves_no_files",
             "test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_they_are_old",
         }
     ),
     "test_rivals": frozenset(
         {
-            "test_ack_of_all_when_a_rival_takes_one_out_of_the_lease_segment_acks_none",
-            "test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_acks_the_rest",
             "test_create_tube_when_a_rival_creates_it_first_says_that_it_exists",
-            "test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing",
         }
     ),
     "test_stops": frozenset(
@@ -168,55 +92,22 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_unique": frozenset(
         {
-            "test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order",
+            "test_put_when_a_rival_fills_the_tube_first_finds_it_full",
         }
     ),
 }
 
 #: What is left to `make test-nightly`.
 NIGHTLY: Mapping[str, frozenset[str]] = {
-    "test_bad_input": frozenset(
-        {
-            "test_put_many_with_a_bad_option_of_one_puts_none",
-        }
-    ),
     "test_blips": frozenset(
         {
             "test_close_when_one_statement_does_not_get_through_asks_again",
             "test_close_when_spark_stays_out_of_reach_tells_what_is_left",
         }
     ),
-    "test_capacity": frozenset(
-        {
-            "test_four_producers_at_once_fill_the_tube_and_never_exceed_it",
-        }
-    ),
-    "test_case_020_fifottl": frozenset(
-        {
-            "test_touch_when_the_first_ttr_has_passed_still_allows_ack",
-        }
-    ),
-    "test_case_100_limfifottl": frozenset(
-        {
-            "test_put_on_a_full_tube_returns_none_after_its_timeout",
-        }
-    ),
-    "test_case_x_b_errors": frozenset(
-        {
-            "test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason",
-        }
-    ),
-    "test_case_x_c_counters": frozenset(
-        {
-            "test_counts_are_effective_before_the_sweep",
-            "test_elapsed_delay_is_counted_as_delay",
-            "test_elapsed_ttr_is_counted_as_ttr",
-        }
-    ),
     "test_conflicts": frozenset(
         {
             "test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_number_twice",
-            "test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_written",
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-ack of a part, take of others]",
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-sweep of what is due, take of some of it]",
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-take, ack of another lease segment]",
@@ -226,57 +117,25 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_dead_files": frozenset(
         {
             "test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours_when_any_can_be_old_enough",
-            "test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so",
             "test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours",
-        }
-    ),
-    "test_exact_counts": frozenset(
-        {
-            "test_done_when_a_task_is_released_buried_kicked_or_moved_stays",
-        }
-    ),
-    "test_failures": frozenset(
-        {
-            "test_many_when_each_has_an_error_keeps_its_own",
-        }
-    ),
-    "test_frames_in_order": frozenset(
-        {
-            "test_put_df_of_a_frame_with_empty_partitions_puts_each_row_once[few]",
-            "test_put_df_of_a_frame_with_empty_partitions_puts_each_row_once[none]",
-            "test_put_df_of_a_frame_with_empty_partitions_puts_each_row_once[one]",
-            "test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order[orderBy and limit-true]",
-            "test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order[repartitionByRange-true]",
         }
     ),
     "test_history": frozenset(
         {
             "test_ack_of_a_whole_lease_segment_only_removes_files",
-            "test_looking_makes_no_commit_to_any_table",
-        }
-    ),
-    "test_limits": frozenset(
-        {
-            "test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them",
+            "test_notes_of_two_tubes_written_at_once_in_one_spark_session_are_their_own",
         }
     ),
     "test_lost_answers": frozenset(
         {
-            "test_first_put_of_a_queue_when_its_slot_is_lost_without_metrics_leases_one_slot",
             "test_put_df_with_a_key_when_the_history_has_no_metrics_says_how_many",
             "test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same",
             "test_put_when_its_statement_is_never_run_says_so_and_puts_nothing[spark-connection]",
-            "test_put_when_its_task_is_acked_before_the_history_is_asked_returns_the_task",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a part]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-bury with an error for each]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-release with an error]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-truncate]",
-        }
-    ),
-    "test_notes": frozenset(
-        {
-            "test_notes_of_two_tubes_written_at_once_in_one_spark_session_are_their_own",
         }
     ),
     "test_operations_of_others": frozenset(
@@ -285,11 +144,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_native_queue_when_spark_changes_its_table_goes_on[ZORDER]",
             "test_native_queue_when_spark_changes_its_table_goes_on[column mapping]",
             "test_queue_on_spark_when_its_table_is_changed_goes_on[column mapping]",
-        }
-    ),
-    "test_payload_columns": frozenset(
-        {
-            "test_tube_when_its_payload_must_have_values_works_and_refuses_rows_without[limfifottl]",
         }
     ),
     "test_queue_against_model": frozenset(
@@ -304,23 +158,9 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_create_tube_when_two_create_with_different_schemas_one_is_told_that_it_exists[spark-True]",
         }
     ),
-    "test_rivals": frozenset(
+    "test_shared_commits": frozenset(
         {
-            "test_batch_when_it_is_split_by_frames_of_its_own_settles_each_as_told",
-            "test_put_when_a_rival_truncates_meanwhile_is_there",
-            "test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot",
-            "test_take_when_a_rival_takes_all_candidates_looks_at_the_next",
-        }
-    ),
-    "test_shared_lease_segments": frozenset(
-        {
-            "test_acks_of_one_commit_when_they_name_all_of_a_segment_remove_its_partition",
-            "test_exchange_of_one_call_acks_it_and_takes_in_one_commit",
-            "test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back",
             "test_undo_of_one_call_when_others_share_its_segment_leaves_theirs",
-            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-exchange]",
-            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-release]",
-            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-undo]",
         }
     ),
     "test_slow_takes": frozenset(
@@ -340,36 +180,14 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-put_df]",
         }
     ),
-    "test_streams": frozenset(
-        {
-            "test_changes_when_the_stream_starts_anew_go_on_where_it_was",
-            "test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one",
-        }
-    ),
     "test_subqueues": frozenset(
         {
             "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
-            "test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks_nobody",
-            "test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order",
-            "test_take_of_named_subqueues_takes_these_only_by_one_commit",
-            "test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next",
-            "test_take_when_a_rival_came_first_while_it_paused_takes_nothing",
         }
     ),
     "test_unique": frozenset(
         {
-            "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
-        }
-    ),
-    "test_unique_for": frozenset(
-        {
-            "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
-        }
-    ),
-    "test_unreadable_payloads": frozenset(
-        {
-            "test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused[spark-day]",
-            "test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused[spark-local]",
+            "test_four_producers_at_once_fill_the_tube_and_never_exceed_it",
         }
     ),
     "test_vacuum": frozenset(

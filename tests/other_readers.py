@@ -13,7 +13,31 @@ from deltalake import DeltaTable, QueryBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FINDS"]
+__all__ = ["FINDS", "NAMES"]
+
+_LAST = "\U0010ffff"
+#: Longer than the bounds of texts in the statistics of a file, or of characters that are seldom met.
+NAMES = [
+    "a",
+    "z" * 70,
+    "y" * 64,
+    "x" * 65,
+    "w" * 63 + "\U00020bb7" * 5,
+    "v" * 63 + "\ud7ff" * 2,
+    "u" * 63 + _LAST * 3,
+    "t" * 63 + "\uffff" * 3,
+    "\u00e9" * 80,
+    "\U0001f600" * 66,
+    _LAST * 70,
+    _LAST,
+    "",
+    "\x01\x1f\x7f\u2028",
+    "\x00",
+    'a"\\b\n',
+    "'",
+    "C:\\udata",
+    "%2F/=?",
+]
 
 
 def _by_arrow(table: DeltaTable, column: str, value: object) -> pa.Table:

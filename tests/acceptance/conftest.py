@@ -1,8 +1,7 @@
 """Fixtures of the acceptance tests: one queue on a clock of its own a module, new tubes a test.
 
-The cases (`test_case_*.py`) and the verbs on Arrow tables run on each engine, all of them in memory,
-where all are fast: `--engine memory` runs nothing else, and starts no Spark. What is about leases and
-the 1.5 dialect runs on both that store tables. What the mark `frames` is on needs Spark.
+All tests that ask for an engine run in memory and in tables without Spark, where they are fast. What needs tables runs
+in these only. On Spark run the tests with the mark `on_spark`, one for each kind of commit, and those that need it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.acceptance.command_line import Tubeq
 from tests.acceptance.support import (
     FOR_EVER,
     TUBE_TYPES,
@@ -36,114 +36,48 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
 
 _numbers = itertools.count(1)
-#: Which tests run on more than Spark, by how the names of their files begin.
-ON = {
-    "test_case_": ENGINES,
-    "test_addressed": ENGINES,
-    "test_arrow": ENGINES,
-    "test_bad_input": ENGINES[:2],
-    "test_failed_tasks": ENGINES,
-    "test_kick_where": ENGINES,
-    "test_large": ENGINES,
-    "test_leases": ENGINES[:2],
-    "test_limits": ENGINES,
-    "test_looking": ENGINES[:2],
-    "test_metrics": ENGINES[:2],
-    "test_neighbours": ENGINES[:2],
-    "test_aging": ENGINES,
-    "test_alter": ENGINES,
-    "test_failures": ENGINES,
-    "test_tarantool15": ENGINES[:2],
-    "test_traces": ENGINES,
-    "test_typed": ENGINES,
-    "test_unique": ENGINES,
-    "test_unreadable": ENGINES[:2],
-    "test_utubes": ENGINES,
-    "test_why": ENGINES,
-    "test_work": ENGINES,
-}
-
-#: Files of which few tests that need no Spark run there, too: one for each kind of commit that no other file has.
-ON_SPARK = {
-    "test_aging": {
-        "test_take_when_a_tube_has_aging_is_in_the_order_of_ranks[spark-many at once]",
-    },
-    "test_alter": {
-        "test_alter_when_options_change_commits_to_the_registry_alone",
-    },
-    "test_bad_input": {
-        "test_put_many_with_a_bad_option_of_one_puts_none[spark-ttl=-0.001]",
-        "test_take_of_none_takes_nothing_without_a_commit",
-    },
-    "test_failures": {
-        "test_lease_when_it_ended_lets_the_tasks_behind_it_pass",
-        "test_many_when_each_has_an_error_keeps_its_own",
-    },
-    "test_kick_where": set(),
-    "test_limits": {
-        "test_take_when_a_lease_of_most_taken_ends_takes_again",
-        "test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them",
-    },
-    "test_unique": {
-        "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
-    },
-    "test_unique_for": {
-        "test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_none",
-        "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
-    },
-    "test_why": {"test_why_when_other_subqueues_have_earlier_tasks_says_how_many"},
-}
+#: Files of what needs tables: by how their names begin.
+IN_TABLES = ("test_bad_input", "test_leases", "test_metrics", "test_tarantool15", "test_unreadable")
+#: Tests with one of these marks run on Spark, and so do those that name it; the others go the way of these.
+ON_SPARK = ("on_spark", "thorough", "nightly", "frames")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each case on each engine that was asked for."""
-    file = Path(metafunc.definition.path).name
-    engines = next((on for name, on in ON.items() if file.startswith(name)), None)
-    if engines is None or "engine" not in metafunc.fixturenames:
+    """Run each test on each engine that was asked for; what is about DataFrames on Spark alone."""
+    if "engine" not in metafunc.fixturenames:
         return
+    engines = ENGINES[:2] if metafunc.definition.path.name.startswith(IN_TABLES) else ENGINES
+    if "spark" in metafunc.fixturenames or metafunc.definition.get_closest_marker("frames"):
+        engines = ENGINES[:1]
     config = metafunc.config
     chosen = config.getoption("--engine") or (
         ENGINES[:1] if config.getoption("--connect") else ENGINES
     )
-    if "spark" in metafunc.fixturenames:
-        engines = ENGINES[:1]
-    frames = metafunc.definition.get_closest_marker("frames") is not None
-    no_frames = pytest.mark.skip(reason="it is about DataFrames, which need Spark")
-    params = [
-        pytest.param(name, marks=[no_frames] if frames and name != "spark" else [])
-        for name in engines
-        if name in chosen
-    ]
+    params = [name for name in engines if name in chosen]
     metafunc.parametrize("engine", params, indirect=True, scope="module")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run all cases without Spark, where they take milliseconds, and on Spark what goes another way."""
+    """Run all tests without Spark, where they take milliseconds, and on Spark what goes another way."""
     kept, left_out = [], []
     for item in items:
         callspec = getattr(item, "callspec", None)
         engine = None if callspec is None else callspec.params.get("engine")
-        if engine in ("memory", "native"):
-            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
-        elif item.get_closest_marker("without_spark") is not None or (
-            engine == "spark" and not _runs_on_spark(item)
-        ):
-            left_out.append(item)
-            continue
-        kept.append(item)
+        is_ours = item.path.parent == Path(__file__).parent
+        if is_ours and engine in ("memory", "native"):
+            item.own_markers[:] = [m for m in item.own_markers if m.name not in ON_SPARK]
+        is_left = is_ours and engine == "spark" and not _runs_on_spark(item)
+        (left_out if is_left else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
 
 
 def _runs_on_spark(item: pytest.Item) -> bool:
-    few = ON_SPARK.get(item.path.stem) if item.path.parent == Path(__file__).parent else None
-    needs_spark = item.get_closest_marker("frames") or "spark" in getattr(item, "fixturenames", ())
-    return (
-        few is None
-        or bool(needs_spark)
-        or not few.isdisjoint({item.name, item.name.partition("[")[0]})
-    )
+    if item.get_closest_marker("without_spark") is not None:
+        return False
+    marks = {mark.name for mark in item.iter_markers()}
+    return "spark" in getattr(item, "fixturenames", ()) or not marks.isdisjoint(ON_SPARK)
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +204,17 @@ def tube(request: pytest.FixtureRequest, shared_tube: SharedTube) -> Tube:
 def fresh_tube(request: pytest.FixtureRequest, new_tube: NewTube) -> Tube:
     """A new tube of each type, for what counts calls, or drops."""
     return new_tube(request.param)
+
+
+@pytest.fixture
+def tubeq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tubeq]:
+    """The command line on a queue of its own, with no settings but those of the test."""
+    for name in ("TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_ENGINE", "TUBEQ_CONFIG", "TUBEQ_SESSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    tubeq = Tubeq(str(tmp_path / "queue"), ManualClock())
+    yield tubeq
+    tubeq.queue.close()
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
+#: Seconds after which every program has seen a change of a tube's options.
+SEEN = 5
 #: What a fifo has is a part of what a fifottl has; its own cases are 010.
 TUBE_TYPES = ("fifottl", *without_spark("fifo"))
 #: Options of tubes that need no Spark, and that no session is remembered for.
@@ -256,6 +258,11 @@ def ids_of(tasks: Iterable[Task]) -> list[int]:
     return [task.task_id for task in tasks]
 
 
+def moved(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """How many commits each table got."""
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+
 def calls(queue: Queue, tube: Tube) -> dict[str, int]:
     """The call counters of a tube that are not zero, without the reads."""
     counters = queue.statistics(tube.name)["calls"]
@@ -265,42 +272,3 @@ def calls(queue: Queue, tube: Tube) -> dict[str, int]:
 def counts(queue: Queue, tube: Tube) -> dict[str, int]:
     """The task counts of a tube that are not zero."""
     return {name: count for name, count in queue.statistics(tube.name)["tasks"].items() if count}
-
-
-def run_statistics_script(tube: Tube, *, delayed: int = 0) -> dict[str, dict[str, int]]:
-    """The calls whose statistics the reference suite checks in every type; what they must give."""
-    ids = [task.task_id for task in tube.put_many([f"stat_{number}" for number in range(5)])]
-    for number in range(delayed):
-        tube.put(f"stat_{5 + number}", delay=1000)
-    tube.delete(ids[4])
-    for _ in range(2):
-        task = tube.take(timeout=0)
-        assert task is not None
-        assert task.task_id == ids[0]
-        if task.attempts == 1:
-            tube.release(ids[0])
-    tube.ack(ids[0])
-    tube.bury_many(ids[1:3])
-    assert tube.kick(1) == 1
-    task = tube.take(timeout=0)
-    assert task is not None
-    assert task.task_id == ids[1]
-    return {
-        "tasks": {
-            "taken": 1,
-            "buried": 1,
-            "ready": 1,
-            "done": 2,
-            "delayed": delayed,
-            "total": 3 + delayed,
-        },
-        "calls": {
-            "delete": 1,
-            "ack": 1,
-            "take": 3,
-            "kick": 1,
-            "bury": 2,
-            "put": 5 + delayed,
-            "release": 1,
-        },
-    }

@@ -1,4 +1,4 @@
-"""Takes that name the sub-queues that they take from."""
+"""Takes that name the sub-queues that they take from, by each verb that takes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import WAIT, data_of, ids_of, take
+from tests.acceptance.support import WAIT, data_of, take
 from tests.bad_values import NO_UTUBES
-from tubeq_spark import InvalidOptionError, NotTakenError, PutItem
+from tubeq_spark import InvalidOptionError, PutItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +33,7 @@ ADDRESSES: tuple[tuple[Any, str], ...] = (
     ("two", "b"),
     (["two"], "b"),
     (("7", "one"), "ae"),
-    ({"one", "two"}, "ab"),
-    (frozenset(["two"]), "b"),
+    (frozenset(["one", "two"]), "ab"),
     (7, "e"),
     ([7, "7"], "e"),
     ("", "d"),
@@ -42,10 +41,11 @@ ADDRESSES: tuple[tuple[Any, str], ...] = (
     ([None, "", "none such"], "cd"),
     ("none such", ""),
     (None, "abcde"),
+    # More than a statement names one by one.
+    ([*(f"none {n}" for n in range(300)), "one", None], "ac"),
 )
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(("utube", "expected"), ADDRESSES)
 def test_take_many_when_it_names_subqueues_takes_from_these_in_order(
     tube: Tube, utube: Any, expected: str
@@ -53,17 +53,25 @@ def test_take_many_when_it_names_subqueues_takes_from_these_in_order(
     assert data_of(tube.take_many(9, utube=utube)) == list(expected)
 
 
-@pytest.mark.without_spark
-def test_take_when_it_names_a_subqueue_takes_its_tasks_one_after_the_other(tube: Tube) -> None:
+def test_take_when_it_names_subqueues_goes_by_their_order_priorities_and_leases(
+    tube: Tube, clock: ManualClock
+) -> None:
     first = tube.take(0, utube="one")
     assert first is not None
     assert tube.take(0, utube=["one"]) is None
     tube.ack(first.task_id)
+    assert data_of(tube.take_many(1, utube="one")) == ["f"]
+    tube.put_many(
+        [PutItem(data, utube="urgent", ttr=5, delay=d) for data, d in (("x", 0), ("y", 5))]
+    )
+    tube.put_many([PutItem("z", utube="later", pri=5), PutItem("w", utube="urgent")])
 
-    second = tube.take(0, utube="one")
-
-    assert second is not None
-    assert (first.data, second.data) == ("a", "f")
+    assert data_of(tube.take_many(2, per_utube=2, utube=["later", "urgent"])) == ["x", "w"]
+    assert data_of(tube.take_many(9, utube=["later", "urgent"])) == ["z"]
+    clock.advance(5)
+    assert tube.take(0, utube="urgent") is None
+    tube.ack_many([task.task_id for task in tube.tasks_by_state("t") if task.data == "w"])
+    assert data_of(tube.take_many(9, per_utube=9, utube="urgent")) == ["x", "y"]
 
 
 @pytest.mark.thorough
@@ -75,30 +83,6 @@ def test_take_when_it_names_a_subqueue_leaves_the_others_free(tube: Tube, other:
     assert tube.take(0) is None
 
 
-@pytest.mark.without_spark
-def test_take_when_it_names_more_subqueues_than_a_statement_does_takes_from_these(
-    tube: Tube,
-) -> None:
-    names: list[str | None] = [f"none {n}" for n in range(300)]
-
-    assert data_of(tube.take_many(9, per_utube=2, utube=[*names, "one", None])) == list("acf")
-
-
-@pytest.mark.without_spark
-def test_take_many_when_it_names_subqueues_takes_per_utube_of_each(tube: Tube) -> None:
-    tube.put_many(["g", "h"], utube="two")
-
-    assert data_of(tube.take_many(3, per_utube=2, utube=["two", "one"])) == list("abf")
-
-
-@pytest.mark.without_spark
-def test_take_when_it_names_subqueues_follows_the_priority_of_their_tasks(tube: Tube) -> None:
-    tube.put_many(["v", "w"], utube="urgent", pri=0)
-    tube.put_many(["x", "y"], utube="later", pri=5)
-
-    assert data_of(tube.take_many(3, per_utube=2, utube=["later", "urgent"])) == list("vwx")
-
-
 @pytest.mark.thorough
 def test_take_arrow_when_it_names_subqueues_holds_these(tube: Tube, other: Queue) -> None:
     with tube.take_arrow(9, per_utube=2, utube=["one", 7]) as batch:
@@ -108,119 +92,47 @@ def test_take_arrow_when_it_names_subqueues_holds_these(tube: Tube, other: Queue
     assert tube.take(0, utube=["one", 7]) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_take_df_when_it_names_a_subqueue_holds_it(tube: Tube) -> None:
+    with pytest.raises(InvalidOptionError, match="utube"):
+        tube.take_df(1, utube=[])
     with tube.take_df(9, per_utube=2, utube="one") as batch:
         assert [row["data"] for row in batch.df.orderBy("task_id").collect()] == ['"a"', '"f"']
     assert data_of(tube.take_many(9)) == ["b", "c", "d", "e"]
 
 
-@pytest.mark.without_spark
-def test_take_arrow_of_all_that_a_named_subqueue_has_leaves_others_in_the_same_segment(
-    shared_tube: SharedTube, other: Queue
-) -> None:
-    tube = shared_tube("utube")
-    tube.put_many([PutItem("a", utube="one"), PutItem("b", utube="two")])
-
-    assert tube.take_arrow(9, utube="one").count == 1
-
-    assert data_of(other[tube.name].take_many(9)) == ["b"]
-
-
-@pytest.mark.without_spark
-def test_exchange_when_it_names_another_subqueue_frees_its_own(tube: Tube, other: Queue) -> None:
-    first = take(tube)
-    assert first.data == "a"
-
-    assert data_of(tube.exchange(ack=[first.task_id], take=1, utube="two")) == ["b"]
-
-    assert data_of(other[tube.name].take_many(9, utube=["one", "two"])) == ["f"]
-    with pytest.raises(NotTakenError):
-        tube.ack(first.task_id)
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize(("utube", "expected"), [("one", ["f"]), ("none such", [])])
-def test_exchange_when_it_names_a_subqueue_takes_from_no_other(
-    tube: Tube, utube: str, expected: list[str]
+@pytest.mark.parametrize(("utube", "expected"), [("one", ["f"]), ("two", ["b"]), ("none such", [])])
+def test_exchange_when_it_names_a_subqueue_takes_from_no_other_and_frees_its_own(
+    tube: Tube, other: Queue, utube: str, expected: list[str]
 ) -> None:
     first = take(tube)
 
     assert data_of(tube.exchange(ack=[first.task_id], take=9, utube=utube)) == expected
+    left = [data for data in ("b", "f") if data not in expected]
+    assert data_of(other[tube.name].take_many(9, utube=["one", "two"])) == left
+    assert data_of(tube.exchange(ack=[], take=9, utube=7)) == ["e"]
 
 
-@pytest.mark.without_spark
-def test_exchange_of_nothing_when_it_names_a_subqueue_takes_from_it(tube: Tube) -> None:
-    assert data_of(tube.exchange(ack=[], take=9, utube="two")) == ["b"]
-
-
-@pytest.mark.without_spark
-def test_take_when_the_lease_in_a_named_subqueue_has_ended_takes_its_first_task(
-    tube: Tube, clock: ManualClock
-) -> None:
-    tube.put("x", utube="leased", ttr=5)
-    tube.put("y", utube="leased")
-    assert data_of(tube.take_many(1, utube="leased")) == ["x"]
-    assert tube.take(0, utube="leased") is None
-
-    clock.advance(5)
-
-    assert data_of(tube.take_many(9, utube="leased")) == ["x"]
-
-
-@pytest.mark.without_spark
-def test_take_when_the_head_of_a_named_subqueue_is_delayed_takes_the_next(
-    tube: Tube, clock: ManualClock
-) -> None:
-    tube.put("x", utube="slow", delay=5)
-    tube.put("y", utube="slow")
-    first = tube.take(0, utube="slow")
-    assert first is not None
-    assert first.data == "y"
-    tube.ack(first.task_id)
-    assert tube.take(0, utube="slow") is None
-
-    clock.advance(5)
-
-    assert data_of(tube.take_many(9, utube="slow")) == ["x"]
-
-
-# -- waiting ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.without_spark
-def test_waiting_take_when_it_names_a_subqueue_lets_tasks_of_others_pass(
+def test_waiting_take_when_it_names_a_subqueue_gets_the_next_task_of_it(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
     tube = shared_live_tube("utube")
-    waiting = in_background(tube.take, WAIT, utube=["mine", "also mine"])
+    names: list[Any] = ["1", ["2"], ("3", "none such"), {4, None}]
+    waiting = [in_background(tube.take, WAIT, utube=utube) for utube in names]
 
-    tube.put("other", utube="not mine")
-    assert take(tube).data == "other"
-    tube.put("mine", utube="also mine")
+    tube.put_many([PutItem(n, utube=n) for n in range(1, 6)])
 
-    got = waiting.result(WAIT)
-    assert got is not None
-    assert got.data == "mine"
-
-
-@pytest.mark.without_spark
-def test_waiting_take_when_its_subqueue_is_busy_gets_the_next_task_after_the_ack(
-    shared_live_tube: SharedTube, in_background: InBackground
-) -> None:
-    tube = shared_live_tube("utube")
-    tube.put_many(["a", "b"], utube="mine")
-    tube.put("x", utube="other")
-    first = tube.take(0, utube="mine")
-    assert first is not None
-    waiting = in_background(tube.take_arrow, 1, timeout=WAIT, utube="mine")
-
-    tube.ack(first.task_id)
-
-    assert waiting.result(WAIT).table.column("data").to_pylist() == ['"b"']
+    got = [future.result(WAIT) for future in waiting]
+    assert [task and task.data for task in got] == [1, 2, 3, 4]
+    assert take(tube).data == 5
+    # One that is busy gives its next task after the ack.
+    tube.put("next", utube=1)
+    later = in_background(tube.take_arrow, 1, timeout=WAIT, utube="1")
+    tube.ack(got[0].task_id)
+    assert later.result(WAIT).table.column("data").to_pylist() == ['"next"']
 
 
-@pytest.mark.without_spark
 def test_waiting_take_when_its_subqueue_stays_empty_ends_with_nothing(
     tube: Tube, clock: ManualClock
 ) -> None:
@@ -233,29 +145,13 @@ def test_waiting_take_when_its_subqueue_stays_empty_ends_with_nothing(
     assert tube.take_arrow(9, timeout=1, utube=["none such"]).count == 0
 
 
-@pytest.mark.without_spark
-def test_takes_of_threads_when_they_name_subqueues_each_get_their_own(
-    shared_live_tube: SharedTube, in_background: InBackground
-) -> None:
-    tube = shared_live_tube("utubettl")
-    names: list[Any] = ["1", ["2"], ("3", "none such"), {4, None}]
-    waiting = [in_background(tube.take, WAIT, utube=utube) for utube in names]
-
-    tube.put_many([PutItem(n, utube=n) for n in range(1, 6)])
-
-    got = [future.result(WAIT) for future in waiting]
-    assert [task and task.data for task in got] == [1, 2, 3, 4]
-    assert take(tube).data == 5
-
-
-# -- what is refused -------------------------------------------------------------------------------
-
 TAKES: dict[str, Callable[[Tube, Any], object]] = {
     "take": lambda tube, utube: tube.take(0, utube=utube),
     "take_many": lambda tube, utube: tube.take_many(1, utube=utube),
     "take_many of none": lambda tube, utube: tube.take_many(0, utube=utube),
     "take_arrow": lambda tube, utube: tube.take_arrow(1, utube=utube),
     "exchange": lambda tube, utube: tube.exchange(ack=[], take=1, utube=utube),
+    "work": lambda tube, utube: tube.work(print, idle=0, utube=utube),
 }
 NO_ADDRESSES = [
     *(value for value in NO_UTUBES if value != [1]),
@@ -264,50 +160,25 @@ NO_ADDRESSES = [
 ]
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", TAKES)
 def test_take_when_it_names_no_subqueue_is_refused_before_anything_is_written(
-    tube: Tube, versions: Callable[[], dict[str, int]], verb: str
+    tube: Tube, shared_tube: SharedTube, versions: Callable[[], dict[str, int]], verb: str
 ) -> None:
+    without = [shared_tube(name) for name in ("fifo", "fifottl")]
     before = versions()
     for utube in NO_ADDRESSES:
         with pytest.raises(InvalidOptionError, match="utube"):
             TAKES[verb](tube, utube)
-    assert versions() == before
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("verb", TAKES)
-@pytest.mark.parametrize("type_name", ["fifo", "fifottl"])
-def test_take_when_its_type_has_no_subqueues_refuses_to_name_any(
-    shared_tube: SharedTube, versions: Callable[[], dict[str, int]], verb: str, type_name: str
-) -> None:
-    tube = shared_tube(type_name)
-    tube.put("a")
-    before = versions()
     for utube in ("a", 1, ["a"], [None], []):
-        with pytest.raises(InvalidOptionError, match=r"utube=.*has no sub-queues"):
-            TAKES[verb](tube, utube)
+        for each in without:
+            with pytest.raises(InvalidOptionError, match=r"utube=.*has no sub-queues"):
+                TAKES[verb](each, utube)
     assert versions() == before
-    assert TAKES[verb](tube, None) is not None
 
 
-@pytest.mark.frames
-def test_take_df_when_it_names_no_subqueue_is_refused(tube: Tube) -> None:
-    with pytest.raises(InvalidOptionError, match="utube"):
-        tube.take_df(1, utube=[])
-
-
-# -- work ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.without_spark
 def test_work_when_it_names_a_subqueue_works_off_that_one(tube: Tube) -> None:
     seen: list[Any] = []
 
     report = tube.work(lambda task: seen.append(task.data), idle=0, utube=["one", 7])
 
     assert (report.done, sorted(seen)) == (3, ["a", "e", "f"])
-    assert ids_of(tube.tasks_by_state("t")) == []
-    with pytest.raises(InvalidOptionError, match="utube"):
-        tube.work(seen.append, idle=0, utube=[])

@@ -1,4 +1,4 @@
-"""Tube.alter, pause and resume: what changes, and who sees it when."""
+"""Tube.alter, pause and resume: what changes, what is refused, and within how long others see it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import data_of, put_and_take, take
+from tests.acceptance.support import SEEN, data_of, moved, put_and_take, take
 from tubeq_spark import (
     Backoff,
-    BatchReport,
-    FailedTasks,
     InvalidOptionError,
     Rate,
     TubeNotFoundError,
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
-#: Seconds after which every program has seen a change.
-SEEN = 5
-
 OPTIONS: dict[str, dict[str, Any]] = {
     "fifo": {"most_taken": 3, "max_attempts": 2},
     "fifottl": {"ttl": 9, "ttr": 8, "pri": 7, "delay": 6, "backoff": Backoff(2), "aging": 5},
@@ -36,52 +31,33 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def seen_by(other: Queue, tube: Tube) -> Tube:
-    """The same tube as another queue object has it."""
-    return other[tube.name]
-
-
 @pytest.mark.parametrize("type_name", OPTIONS)
-def test_alter_when_options_are_given_changes_these_alone(
+def test_alter_when_options_are_given_changes_these_and_none_restores_the_defaults(
     new_tube: NewTube, type_name: str
 ) -> None:
     tube = new_tube(type_name)
     before = dict(tube.options)
 
     tube.alter(**OPTIONS[type_name])
-
     assert dict(tube.options) == before | OPTIONS[type_name]
 
-
-def test_alter_when_an_option_is_none_restores_its_default(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl", ttr=5, rate=Rate(1, 2), parallel=2, ttl=7)
-
-    tube.alter(ttr=None, rate=None, parallel=None)
-
-    assert (tube.options["rate"], tube.options["parallel"]) == (None, 1)
-    assert (tube.options["ttr"], tube.options["ttl"]) == (7, 7)
+    tube.alter(**dict.fromkeys(OPTIONS[type_name]))
+    assert dict(tube.options) == before
 
 
 def test_alter_when_another_program_has_the_tube_is_seen_within_five_seconds(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:
-    tube = new_tube("fifottl", ttr=60)
-    theirs = seen_by(other, tube)
-
-    tube.alter(ttr=10, max_attempts=1)
-    clock.advance(SEEN)
-
-    assert theirs.options["ttr"] == 10
-    assert put_and_take(theirs).ttr == 10
-
-
-def test_alter_when_it_changes_defaults_leaves_stored_tasks(new_tube: NewTube) -> None:
     tube = new_tube("fifottl", ttr=60, pri=1)
+    theirs = other[tube.name]
     tube.put("before")
 
     tube.alter(ttr=10, pri=0)
-    tube.put("after")
+    clock.advance(SEEN)
+    theirs.put("after")
 
+    assert theirs.options["ttr"] == 10
+    # Stored tasks are left as they are.
     assert [(task.data, task.ttr) for task in tube.take_many(2)] == [("after", 10), ("before", 60)]
 
 
@@ -91,23 +67,20 @@ def test_alter_when_it_changes_defaults_leaves_stored_tasks(new_tube: NewTube) -
         ("fifo", {"ttl": 1}),
         ("fifo", {"parallel": 2}),
         ("fifo", {"backoff": Backoff()}),
-        ("fifottl", {"rate": Rate(1, 1)}),
-        ("fifottl", {"order": "fair"}),
-        ("fifottl", {"backoff": 5}),
-        ("fifottl", {"aging": 0}),
-        ("fifottl", {"capacity": 5}),
-        ("limfifottl", {"capacity": 5}),
-        ("fifo", {"most_taken": 0}),
         ("fifo", {"most_taken": True}),
-        ("utube", {"parallel": 0}),
-        ("utube", {"rate": (5, 1)}),
-        ("utube", {"order": "random"}),
-        ("utubettl", {"order": "fair", "aging": 5}),
         ("fifo", {"temporary": True}),
         ("fifo", {"schema": "a INT"}),
         ("fifo", {"change_feed": True}),
         ("fifo", {"unique_for": 5}),
+        ("fifottl", {"rate": Rate(1, 1)}),
+        ("fifottl", {"backoff": 5}),
+        ("fifottl", {"aging": 0}),
+        ("limfifottl", {"capacity": 5}),
+        ("utube", {"parallel": 0}),
+        ("utube", {"rate": (5, 1)}),
+        ("utube", {"order": "random"}),
         ("utube", {"storage_mode": "ready_buffer"}),
+        ("utubettl", {"order": "fair", "aging": 5}),
     ],
 )
 def test_alter_when_an_option_is_bad_changes_nothing(
@@ -125,73 +98,34 @@ def test_alter_when_an_option_is_bad_changes_nothing(
     assert (dict(tube.options), versions()) == (before, committed)
 
 
-def test_alter_when_an_option_is_unknown_is_a_type_error(new_tube: NewTube) -> None:
-    with pytest.raises(TypeError, match="speed"):
-        new_tube("fifo").alter(speed=5)
-
-
 def test_alter_when_a_tube_has_tasks_refuses_aging(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
-    tube.put(1)
+    task = put_and_take(tube)
 
     with pytest.raises(InvalidOptionError, match="aging"):
         tube.alter(aging=5)
-    tube.ack(take(tube).task_id)
+    tube.ack(task.task_id)
     tube.alter(aging=5)
 
     assert tube.options["aging"] == 5
 
 
-def test_alter_when_the_tube_was_dropped_does_not_find_it(new_tube: NewTube) -> None:
-    tube = new_tube("fifo")
-    tube.drop()
-
-    with pytest.raises(TubeNotFoundError):
-        tube.alter(most_taken=1)
-
-
-def test_capacity_when_it_is_altered_holds_for_the_next_put(new_tube: NewTube) -> None:
+def test_capacity_when_it_is_altered_holds_for_the_next_put_and_is_never_removed(
+    new_tube: NewTube,
+) -> None:
     tube = new_tube("limfifottl", capacity=1)
     tube.put(1)
     assert tube.put(2) is None
 
     tube.alter(capacity=2)
+    with pytest.raises(InvalidOptionError, match="capacity"):
+        tube.alter(capacity=None)
 
     assert tube.put(2) is not None
     assert tube.put(3) is None
 
 
-def test_alter_when_the_capacity_is_to_be_removed_changes_nothing(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]]
-) -> None:
-    tube = new_tube("limfifottl", capacity=1)
-    before = versions()
-
-    with pytest.raises(InvalidOptionError, match="capacity"):
-        tube.alter(capacity=None)
-
-    assert (tube.options["capacity"], versions()) == (1, before)
-
-
-def test_alter_when_a_tube_without_capacity_is_given_none_changes_nothing(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]]
-) -> None:
-    tube = new_tube("limfifottl")
-    before = versions()
-
-    tube.alter(capacity=None)
-
-    assert versions() == before
-
-
-# -- commits --------------------------------------------------------------------------------------
-
-
-def moved(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """How many commits each table got."""
-    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
-
-
+@pytest.mark.on_spark
 def test_alter_when_options_change_commits_to_the_registry_alone(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -201,6 +135,7 @@ def test_alter_when_options_change_commits_to_the_registry_alone(
     tube.alter(ttr=5, backoff=Backoff(), aging=5)
     tube.alter(ttr=5)
     tube.pause()
+    tube.pause()
 
     assert moved(before, versions()) == {"_tubeq_tubes": 2}
 
@@ -208,9 +143,7 @@ def test_alter_when_options_change_commits_to_the_registry_alone(
 # -- pause ----------------------------------------------------------------------------------------
 
 
-def test_take_when_the_tube_is_paused_finds_nothing_and_all_else_goes_on(
-    tube: Tube,
-) -> None:
+def test_take_when_the_tube_is_paused_finds_nothing_and_all_else_goes_on(tube: Tube) -> None:
     tube.put_many([1, 2, 3])
     held = take(tube)
 
@@ -234,7 +167,7 @@ def test_take_when_another_program_pauses_finds_nothing_after_five_seconds(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:
     tube = new_tube("fifo")
-    theirs = seen_by(other, tube)
+    theirs = other[tube.name]
     tube.put_many([1, 2])
 
     tube.pause()
@@ -259,88 +192,17 @@ def test_take_when_it_waits_for_a_paused_tube_takes_after_resume(
     assert data_of([waiting.result(timeout=60)]) == [1]
 
 
-@pytest.mark.parametrize("verb", ["release", "fail", "process", "leave the block"])
-def test_alter_when_a_batch_is_held_counts_for_its_verbs(
-    new_tube: NewTube, other: Queue, clock: ManualClock, verb: str
-) -> None:
-    tube = new_tube("fifottl", ttr=3_600)
-    tube.put_many([1, 2])
-    batch = seen_by(other, tube).take_arrow(2)
-    ids = batch.table.column("task_id").to_pylist()
-    tube.alter(max_attempts=1)
-    clock.advance(SEEN)
-    reasons = FailedTasks(dict.fromkeys(ids, "why"))
-
-    if verb == "release":
-        assert batch.release() == 2
-    elif verb == "fail":
-        assert batch.fail(reasons) == 2
-    elif verb == "process":
-        assert batch.process(lambda _: reasons) == BatchReport(0, 2, 2)
-    else:
-        with batch:
-            raise reasons
-
-    assert sorted(data_of(tube.tasks_by_state("!"))) == [1, 2]
-
-
-def test_alter_when_a_batch_is_held_counts_for_its_delays(
-    new_tube: NewTube, other: Queue, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=3_600)
-    tube.put(1)
-    batch = seen_by(other, tube).take_arrow(1)
-    tube.alter(backoff=Backoff(60, jitter=0))
-    clock.advance(SEEN)
-
-    batch.release(error="why")
-
-    assert data_of(tube.tasks_by_state("~")) == [1]
-
-
-def test_take_when_its_process_slept_while_the_tube_was_paused_gives_back(
-    new_tube: NewTube, other: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tube = new_tube("fifottl", max_attempts=1)
-    theirs = seen_by(other, tube)
-    tube.put(1)
-    submit = theirs._together.submit
-
-    def asleep(request: Any) -> Any:
-        tube.pause()
-        clock.advance(SEEN)
-        return submit(request)
-
-    monkeypatch.setattr(theirs._together, "submit", asleep)
-
-    assert theirs.take(timeout=0) is None
-    tube.resume()
-    task = take(tube)
-
-    assert (task.data, task.attempts) == (1, 1)
-
-
-def test_pause_when_it_is_repeated_commits_once(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]]
-) -> None:
-    tube = new_tube("fifo")
-    tube.pause()
-    before = versions()
-
-    tube.pause()
-
-    assert moved(before, versions()) == {}
-
-
-def test_pause_when_the_tube_was_dropped_does_not_find_it(new_tube: NewTube) -> None:
+def test_alter_and_pause_when_the_tube_was_dropped_do_not_find_it(new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     tube.drop()
 
     with pytest.raises(TubeNotFoundError):
+        tube.alter(most_taken=1)
+    with pytest.raises(TubeNotFoundError):
         tube.pause()
 
 
-# -- owner and taken_at ---------------------------------------------------------------------------
+# -- owner, taken_at, and values of limits ---------------------------------------------------------
 
 
 def test_task_when_it_is_taken_tells_its_holder_and_since_when(

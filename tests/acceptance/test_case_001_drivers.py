@@ -29,7 +29,6 @@ SAMPLE = Driver(
 )
 
 
-@pytest.mark.without_spark
 def test_registered_driver_is_there_and_cannot_be_overridden(
     queue: Queue, session: Session
 ) -> None:
@@ -60,28 +59,6 @@ def test_tube_of_a_registered_driver_does_all_that_the_driver_declares(queue: Qu
         tube.put("x", ttl=1)
 
 
-@pytest.mark.without_spark
-@pytest.mark.parametrize("subqueues", [False, True])
-def test_tube_when_its_driver_orders_by_id_alone_takes_and_kicks_so_whatever_the_priorities(
-    queue: Queue, *, subqueues: bool
-) -> None:
-    name = f"plain_{next(_numbers)}"
-    plain = Driver(
-        name, frozenset(), frozenset({"pri"}), ("task_id",), timed=False, subqueues=subqueues
-    )
-    queue.register_driver(name, plain)
-    tube = queue.create_tube(f"tube_{name}", name)
-    tube.put_many([PutItem("a", pri=5), PutItem("b"), PutItem("c", pri=3)])
-    per_utube = 3 if subqueues else 1
-
-    assert data_of(tube.take_many(3, per_utube=per_utube)) == ["a", "b", "c"]
-    tube.release_all()
-    assert tube.take_arrow(2, per_utube=per_utube).bury() == 2
-    assert tube.kick(1) == 1
-    assert data_of(tube.take_many(3, per_utube=per_utube)) == ["a", "c"]
-
-
-@pytest.mark.without_spark
 def test_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_is(
     queue: Queue, session: Session
 ) -> None:
@@ -101,7 +78,6 @@ def test_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_is(
     assert take(later[tube.name]).data == "a"
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "driver",
     [

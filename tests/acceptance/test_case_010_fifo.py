@@ -8,41 +8,18 @@ import pytest
 
 from tests.acceptance.support import (
     WAIT,
-    calls,
     counts,
     data_of,
     ids_of,
-    run_statistics_script,
     take,
 )
-from tubeq_spark import TaskNotFoundError, TaskState, TubeExistsError, TubeNotFoundError
+from tubeq_spark import TaskNotFoundError, TaskState, TubeNotFoundError
 
 if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube, Session, SharedTube
     from tubeq_spark import Queue, Tube
 
 
-@pytest.mark.without_spark
-def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
-    """Case 010-1."""
-    assert fifo.type == "fifo"
-    assert queue[fifo.name].name == fifo.name
-    assert queue[fifo.name].type == "fifo"
-
-
-@pytest.mark.without_spark
-def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, queue: Queue) -> None:
-    """Case 010-2."""
-    fifo = new_tube("fifo")
-    expected = run_statistics_script(fifo)
-
-    assert queue.statistics(fifo.name)["tasks"] == expected["tasks"]
-    assert calls(queue, fifo) == expected["calls"]
-    assert data_of(fifo.tasks_by_state("r")) == ["stat_3"]
-    assert data_of(fifo.tasks_by_state("!")) == ["stat_2"]
-
-
-@pytest.mark.without_spark
 def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
     """Case 010-3."""
     assert fifo.put([123]) is not None
@@ -54,6 +31,7 @@ def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
     assert (done.task_id, done.state, done.data) == (task.task_id, "-", [123])
 
 
+@pytest.mark.on_spark
 def test_take_order_is_put_order(fifo: Tube) -> None:
     """Case 010-4."""
     payloads = ["first", 2, "third", 4]
@@ -67,7 +45,6 @@ def test_take_order_is_put_order(fifo: Tube) -> None:
     assert {task.state for task in tasks} == {TaskState.TAKEN}
 
 
-@pytest.mark.without_spark
 def test_take_when_all_is_taken_waits_for_a_put(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -85,7 +62,6 @@ def test_take_when_all_is_taken_waits_for_a_put(
     assert task.data == 123
 
 
-@pytest.mark.without_spark
 def test_release_regains_the_old_place(fifo: Tube) -> None:
     """Case 010-6."""
     fifo.put_many(["first", 2, "third", 4])
@@ -95,7 +71,6 @@ def test_release_regains_the_old_place(fifo: Tube) -> None:
     assert data_of(take(fifo) for _ in range(3)) == ["first", "third", 4]
 
 
-@pytest.mark.without_spark
 def test_release_wakes_a_waiting_take(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -112,7 +87,6 @@ def test_release_wakes_a_waiting_take(
     assert again.data == "test123"
 
 
-@pytest.mark.without_spark
 def test_kick_revives_the_oldest_buried_for_waiting_takes(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -135,14 +109,6 @@ def test_kick_revives_the_oldest_buried_for_waiting_takes(
         tube.peek(ids[3])
 
 
-@pytest.mark.without_spark
-def test_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None:
-    """Case 010-9."""
-    with pytest.raises(TubeExistsError, match=fifo.name):
-        queue.create_tube(fifo.name, "fifo")
-
-
-@pytest.mark.without_spark
 def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue: Queue) -> None:
     """Case 010-10."""
     with session() as owner:
@@ -155,7 +121,6 @@ def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue
         queue.tube("passing")
 
 
-@pytest.mark.without_spark
 def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
     """Case 010-11."""
     ids = ids_of(fifo.put_many([1, 2, 3]))
@@ -166,16 +131,6 @@ def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -
     assert [fifo.peek(task_id).state.value for task_id in ids] == ["r", "r", "r"]
 
 
-@pytest.mark.without_spark
-def test_if_not_exists_with_other_options_gives_the_existing_tube(fifo: Tube, queue: Queue) -> None:
-    """Case 010-12."""
-    again = queue.create_tube(fifo.name, "fifo", if_not_exists=True, temporary=True)
-
-    assert again.name == fifo.name
-    assert again.options == fifo.options
-
-
-@pytest.mark.without_spark
 def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
     """Case 010-13."""
     fifo = new_tube("fifo")
@@ -187,32 +142,3 @@ def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
 
     assert counts(queue, fifo) == {}
     assert fifo.take(timeout=0) is None
-
-
-@pytest.mark.without_spark
-def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
-    fifo: Tube, queue: Queue, session: Session
-) -> None:
-    """Case 010-14."""
-    task = fifo.put("stored")
-    again = queue.create_tube(fifo.name, "fifo", if_not_exists=True)
-    elsewhere = session().create_tube(fifo.name, "fifo", if_not_exists=True)
-
-    assert again.peek(task.task_id) == task
-    assert elsewhere.peek(task.task_id) == task
-    assert elsewhere.options == fifo.options
-
-
-@pytest.mark.without_spark
-def test_tasks_by_state_gives_the_tasks_in_that_state(fifo: Tube) -> None:
-    """Case 010-15."""
-    ids = ids_of(fifo.put_many(range(10)))
-    fifo.take_many(4)
-
-    ready = list(fifo.tasks_by_state("r"))
-    taken = list(fifo.tasks_by_state(TaskState.TAKEN))
-
-    assert ids_of(ready) == ids[4:]
-    assert ids_of(taken) == ids[:4]
-    assert {task.state for task in ready} == {TaskState.READY}
-    assert {task.state for task in taken} == {TaskState.TAKEN}

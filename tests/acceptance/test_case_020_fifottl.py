@@ -8,52 +8,21 @@ import pytest
 
 from tests.acceptance.support import (
     WAIT,
-    calls,
     data_of,
-    ids_of,
     put_and_take,
-    run_statistics_script,
     take,
 )
-from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError, TaskState
+from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError
 
 if TYPE_CHECKING:
-    from tests.acceptance.support import InBackground, NewTube, Session
+    from tests.acceptance.support import InBackground, NewTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
 
 # The first, as others would not end if an ended life did not end its task: a sweep goes on until all is swept.
-@pytest.mark.without_spark
-def test_take_when_a_life_has_ended_gives_the_next_task(fifottl: Tube, clock: ManualClock) -> None:
-    fifottl.put("ended", ttl=1)
-    fifottl.put("next")
-    clock.advance(1)
-
-    assert take(fifottl).data == "next"
-    assert fifottl.take(timeout=0) is None
 
 
-@pytest.mark.without_spark
-def test_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
-    """Case 020-1."""
-    assert fifottl.type == "fifottl"
-    assert queue[fifottl.name].type == "fifottl"
-
-
-@pytest.mark.without_spark
-def test_statistics_after_the_script_count_a_delayed_task_too(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    """Case 020-2."""
-    fifottl = new_tube("fifottl")
-    expected = run_statistics_script(fifottl, delayed=1)
-
-    assert queue.statistics(fifottl.name)["tasks"] == expected["tasks"]
-    assert calls(queue, fifottl) == expected["calls"]
-
-
-@pytest.mark.without_spark
 def test_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
     """Case 020-3."""
     put = fifottl.put("abc")
@@ -88,7 +57,6 @@ def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualCl
         fifottl.ack(put.task_id)
 
 
-@pytest.mark.without_spark
 def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
     """Case 020-5."""
     task = put_and_take(fifottl, "abc")
@@ -100,7 +68,6 @@ def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
         fifottl.ack(task.task_id)
 
 
-@pytest.mark.without_spark
 def test_bury_ends_the_lease_and_kick_wakes_a_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -121,20 +88,7 @@ def test_bury_ends_the_lease_and_kick_wakes_a_take(
     assert (again.task_id, again.state, again.data) == (task.task_id, "t", "abc")
 
 
-@pytest.mark.without_spark
-def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
-    new_tube: NewTube, session: Session
-) -> None:
-    """Case 020-7."""
-    tube = new_tube("fifottl", ttl=50, ttr=5, pri=3, delay=1)
-    task = tube.put("stored")
-
-    elsewhere = session().create_tube(tube.name, "fifottl", if_not_exists=True, ttl=1)
-
-    assert elsewhere.options == tube.options
-    assert elsewhere.peek(task.task_id) == task
-
-
+@pytest.mark.thorough
 def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     for data, pri in (("e", 4), ("b", 1), ("c", 2)):
@@ -145,19 +99,7 @@ def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     assert data_of(tube.take_many(9)) == ["e", "f"]
 
 
-@pytest.mark.without_spark
-def test_kick_of_a_task_without_attempts_left_forgets_them(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl", max_attempts=2)
-    tube.put("worn")
-    states = [tube.release(take(tube).task_id).state for _ in range(2)]
-
-    assert states == ["r", "!"]
-    assert tube.kick(1) == 1
-    task = take(tube)
-    assert task.attempts == 1
-    assert tube.release(task.task_id).state == "r"
-
-
+@pytest.mark.nightly
 def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     fifottl: Tube, clock: ManualClock
 ) -> None:
@@ -170,18 +112,6 @@ def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     assert fifottl.ack(task.task_id).state == "-"
 
 
-@pytest.mark.without_spark
-def test_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None:
-    """Case 020-10."""
-    task = put_and_take(fifottl, ["test_task"], ttl=10, ttr=20)
-
-    released = fifottl.release(task.task_id, delay=5)
-
-    assert (released.state, released.ttl, released.ttr) == ("~", 15, 20)
-    assert fifottl.peek(task.task_id) == released
-
-
-@pytest.mark.without_spark
 def test_drop_with_a_buried_task_leaves_a_working_queue(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -194,13 +124,3 @@ def test_drop_with_a_buried_task_leaves_a_working_queue(
 
     assert tube.name not in queue
     assert tube.name not in queue.sweep().tubes
-
-
-@pytest.mark.without_spark
-def test_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
-    """Case 020-12."""
-    ids = ids_of(fifottl.put_many(range(10)))
-    fifottl.take_many(4)
-
-    assert ids_of(fifottl.tasks_by_state("t")) == ids[:4]
-    assert data_of(fifottl.tasks_by_state(TaskState.READY)) == list(range(4, 10))

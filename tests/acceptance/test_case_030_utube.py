@@ -12,16 +12,14 @@ import pytest
 
 from tests.acceptance.support import (
     WAIT,
-    calls,
     counts,
     data_of,
     ids_of,
     put_and_take,
-    run_statistics_script,
     take,
 )
 from tests.thorough import without_spark
-from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
+from tubeq_spark import InvalidOptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,26 +32,7 @@ KINDS = (("utube", "default"), ("utubettl", "ready_buffer"))
 BOTH = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("utube")])
 
 
-@pytest.mark.without_spark
-@BOTH
-@pytest.mark.parametrize("verb", ["ack", "release", "bury", "delete"])
-def test_verb_when_it_ends_the_only_lease_of_a_subqueue_commits_to_the_tube_alone(
-    shared_tube: SharedTube,
-    versions: Callable[[], dict[str, int]],
-    type_name: str,
-    verb: str,
-) -> None:
-    tube = shared_tube(type_name)
-    tube.put("x", utube=1)
-    task = take(tube)
-    before = versions()
-
-    getattr(tube, verb)(task.task_id)
-
-    changed = {table for table, version in versions().items() if version != before[table]}
-    assert changed == {tube.name}
-
-
+@pytest.mark.thorough
 @pytest.mark.parametrize(("type_name", "mode"), [*without_spark(KINDS[0]), KINDS[1]])
 def test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue(
     new_tube: NewTube, queue: Queue, type_name: str, mode: str
@@ -70,20 +49,6 @@ def test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue(
     assert take(tube).data == 345
 
 
-@pytest.mark.without_spark
-@BOTH
-def test_statistics_after_the_script_are_those_of_the_other_types(
-    new_tube: NewTube, queue: Queue, type_name: str
-) -> None:
-    """Cases 030-2 and 040-2."""
-    tube = new_tube(type_name)
-    expected = run_statistics_script(tube, delayed=int(type_name == "utubettl"))
-
-    assert queue.statistics(tube.name)["tasks"] == expected["tasks"]
-    assert calls(queue, tube) == expected["calls"]
-
-
-@pytest.mark.without_spark
 @BOTH
 def test_subqueue_with_a_taken_task_is_busy_until_its_ack(
     shared_tube: SharedTube, type_name: str
@@ -101,7 +66,6 @@ def test_subqueue_with_a_taken_task_is_busy_until_its_ack(
     assert take(tube).data == 345
 
 
-@pytest.mark.without_spark
 def test_end_of_the_ttr_readies_the_task(shared_tube: SharedTube, clock: ManualClock) -> None:
     """Case 040-4."""
     tube = shared_tube("utubettl")
@@ -120,7 +84,6 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
 }
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize(
     ("end", "type_name", "then"),
     [
@@ -151,7 +114,6 @@ def test_waiting_take_gets_what_the_end_of_the_first_frees(
     assert got.data == then
 
 
-@pytest.mark.without_spark
 @BOTH
 def test_bury_right_after_the_take_buries(shared_tube: SharedTube, type_name: str) -> None:
     """Cases 030-6 and 040-7."""
@@ -159,14 +121,12 @@ def test_bury_right_after_the_take_buries(shared_tube: SharedTube, type_name: st
     assert tube.bury(put_and_take(tube, 1).task_id).state == "!"
 
 
-@pytest.mark.without_spark
 def test_option_of_timed_types_is_refused_by_a_utube(shared_tube: SharedTube) -> None:
     """Case 030-6."""
     with pytest.raises(InvalidOptionError, match="ttr"):
         shared_tube("utube").put(1, ttr=60)
 
 
-@pytest.mark.without_spark
 def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
     """Case 040-8."""
     tube = shared_tube("utubettl")
@@ -182,68 +142,6 @@ def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
     assert take(tube).data == 670
 
 
-@pytest.mark.without_spark
-def test_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) -> None:
-    """Case 040-13."""
-    tube = shared_tube("utubettl")
-    task = put_and_take(tube, "test_task", ttl=10, ttr=20)
-    released = tube.release(task.task_id, delay=5)
-    assert (released.ttl, released.ttr) == (15, 20)
-
-
-@pytest.mark.without_spark
-def test_if_not_exists_gives_the_tube_of_the_same_type_only(
-    shared_tube: SharedTube, queue: Queue
-) -> None:
-    """Cases 030-7 and 040-11."""
-    tube = shared_tube("utube")
-    assert queue.create_tube(tube.name, "utube", if_not_exists=True) is tube
-    with pytest.raises(TubeExistsError):
-        queue.create_tube(tube.name, "utubettl", if_not_exists=True)
-
-
-@pytest.mark.without_spark
-@BOTH
-def test_tasks_by_state_after_four_of_ten_subqueues_are_taken(
-    shared_tube: SharedTube, type_name: str
-) -> None:
-    """Cases 030-8 and 040-14."""
-    tube = shared_tube(type_name)
-    tube.put_many([PutItem(i, utube=i) for i in range(10)])
-    for _ in range(2):
-        take(tube)
-    assert len(tube.take_many(2)) == 2
-
-    assert len(list(tube.tasks_by_state("r"))) == 6
-    assert len(list(tube.tasks_by_state("t"))) == 4
-
-
-@pytest.mark.without_spark
-def test_expired_task_is_never_taken(shared_tube: SharedTube, clock: ManualClock) -> None:
-    """Cases 050-2 and 050-3."""
-    tube = shared_tube("utubettl")
-    for round_ in range(3):
-        tube.put(f"ompq_{round_}", ttl=0.1)
-        clock.advance(0.1)
-        assert tube.take(timeout=0.1) is None
-
-
-@pytest.mark.without_spark
-def test_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
-    shared_tube: SharedTube, clock: ManualClock
-) -> None:
-    """Case 190-1."""
-    tube = shared_tube("utubettl")
-    task = put_and_take(tube, "task1", ttl=1, ttr=0.2)
-    tube.bury(task.task_id)
-    clock.advance(0.4)
-    assert tube.peek(task.task_id).state == "!"
-    clock.advance(2)
-    with pytest.raises(TaskNotFoundError):
-        tube.peek(task.task_id)
-
-
-@pytest.mark.without_spark
 def test_two_sessions_take_and_ack_two_subqueues(shared_tube: SharedTube, other: Queue) -> None:
     """Case 240-6."""
     tube = shared_tube("utube")
@@ -258,7 +156,6 @@ def test_two_sessions_take_and_ack_two_subqueues(shared_tube: SharedTube, other:
     assert rival.take(timeout=0) is None
 
 
-@pytest.mark.without_spark
 def test_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
     shared_tube: SharedTube,
 ) -> None:
@@ -310,6 +207,7 @@ def test_take_df_holds_its_subqueues_until_the_last_task_is_done(
     assert take(rival).data == "c"
 
 
+@pytest.mark.thorough
 def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared_tube: SharedTube) -> None:
     tube = shared_tube("utube")
     tube.put_many(["a", "b"], utube="one")
@@ -317,7 +215,6 @@ def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared_tube: Shar
     assert data_of(tube.exchange(ack=[first.task_id], take=1)) == ["b"]
 
 
-@pytest.mark.without_spark
 def test_kick_gives_back_the_oldest_of_each_subqueue_first(
     shared_tube: SharedTube, queue: Queue
 ) -> None:
@@ -334,7 +231,6 @@ def test_kick_gives_back_the_oldest_of_each_subqueue_first(
     assert counts(queue, tube)["ready"] == 1
 
 
-@pytest.mark.without_spark
 def test_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
     """Case U3."""
     tube = shared_tube("utubettl")
@@ -342,39 +238,3 @@ def test_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
     released = tube.release(task.task_id)
     assert released.next_event is not None
     assert (released.next_event - released.created).total_seconds() == 100
-
-
-@pytest.mark.without_spark
-def test_truncate_with_a_taken_task_leaves_its_subqueue_free(
-    shared_tube: SharedTube, other: Queue
-) -> None:
-    tube = shared_tube("utube")
-    tube.put_many(["a", "b"], utube="one")
-    take(tube)
-    tube.truncate()
-    tube.put("c", utube="one")
-    assert take(other[tube.name]).data == "c"
-
-
-@pytest.mark.without_spark
-def test_release_all_frees_every_subqueue(shared_tube: SharedTube, other: Queue) -> None:
-    tube = shared_tube("utube")
-    tube.put("a", utube="one")
-    tube.put("b", utube="two")
-    take(tube)
-    take(other[tube.name])
-    tube.release_all()
-    assert data_of(other[tube.name].take_many(3)) == ["a", "b"]
-
-
-@pytest.mark.without_spark
-def test_per_utube_below_one_and_storage_mode_unknown_are_refused(
-    shared_tube: SharedTube, queue: Queue
-) -> None:
-    tube = shared_tube("utube")
-    with pytest.raises(InvalidOptionError, match="per_utube"):
-        tube.take_many(1, per_utube=0)
-    with pytest.raises(InvalidOptionError, match="storage_mode"):
-        queue.create_tube("bad_mode", "utube", storage_mode="other")
-    with pytest.raises(InvalidOptionError, match="utube"):
-        tube.put(1, utube=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import WAIT, calls, data_of, take
-from tubeq_spark import InvalidOptionError, QueueConfig, TubeNotFoundError
+from tubeq_spark import InvalidOptionError, QueueConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +30,13 @@ def three(engine: Engine, queue: Queue, limited: Tube) -> Tube:
     return limited
 
 
-@pytest.mark.without_spark
 def test_create_tube_gives_name_type_and_capacity(three: Tube, queue: Queue) -> None:
     """Case 100-1."""
     assert queue[three.name].type == "limfifottl"
     assert queue[three.name].options.capacity == 3
 
 
+@pytest.mark.nightly
 def test_put_on_a_full_tube_returns_none_after_its_timeout(three: Tube, clock: ManualClock) -> None:
     """Case 100-2."""
     for data in (1, 2, 3):
@@ -48,7 +48,6 @@ def test_put_on_a_full_tube_returns_none_after_its_timeout(three: Tube, clock: M
     assert clock.monotonic() - before == pytest.approx(0.1)
 
 
-@pytest.mark.without_spark
 def test_waiting_put_succeeds_when_an_ack_makes_room(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -63,7 +62,6 @@ def test_waiting_put_succeeds_when_an_ack_makes_room(
     assert waiting.result(WAIT).data == 4
 
 
-@pytest.mark.without_spark
 def test_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
     """Case 100-4."""
     for data in (1, 2, 3, 4):
@@ -72,7 +70,6 @@ def test_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue
     assert queue.statistics(three.name)["tasks"]["total"] == 3
 
 
-@pytest.mark.without_spark
 def test_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
     """Case 100-5."""
     unlimited = new_tube("limfifottl")
@@ -81,7 +78,6 @@ def test_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
     assert unlimited.put(2)
 
 
-@pytest.mark.without_spark
 def test_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -97,7 +93,6 @@ def test_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
     assert calls(queue, tube)["put"] == 2
 
 
-@pytest.mark.without_spark
 def test_taken_buried_and_delayed_tasks_occupy_capacity(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -117,7 +112,6 @@ def test_taken_buried_and_delayed_tasks_occupy_capacity(
     assert tube.put(7) is None
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, True])
 def test_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: object) -> None:
     """Case X-H3."""
@@ -125,7 +119,6 @@ def test_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: objec
         new_tube("limfifottl", capacity=capacity)
 
 
-@pytest.mark.without_spark
 def test_waiting_puts_use_all_the_room_that_comes(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -140,7 +133,6 @@ def test_waiting_puts_use_all_the_room_that_comes(
     assert tube.put("c") is None
 
 
-@pytest.mark.without_spark
 def test_put_many_finds_room_for_all_its_items_or_puts_none(three: Tube) -> None:
     assert three.put_many([1, 2])
     assert three.put_many([3, 4]) == []
@@ -148,6 +140,7 @@ def test_put_many_finds_room_for_all_its_items_or_puts_none(three: Tube) -> None
     assert three.put_many([]) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_finds_room_for_all_its_rows_or_puts_none(three: Tube, spark: SparkSession) -> None:
     two = spark.sql("SELECT data FROM VALUES ('1'), ('2') AS v(data)")
@@ -173,27 +166,3 @@ def test_put_df_with_a_key_older_than_it_is_remembered_adds_its_rows_again(
     clock.advance((QueueConfig().key_days + 1) * 86_400)
     assert three.put_df(one, key="new").count == 1
     assert three.put_df(one, key="old").count == 1
-
-
-@pytest.mark.without_spark
-def test_truncate_of_a_full_tube_makes_room_for_all_it_may_hold(three: Tube) -> None:
-    three.put_many([1, 2, 3])
-    three.truncate()
-    assert len(three.put_many([4, 5, 6])) == 3
-    assert three.put(7) is None
-
-
-@pytest.mark.without_spark
-def test_put_on_a_limited_tube_that_another_session_dropped_is_refused(
-    new_tube: NewTube, other: Queue
-) -> None:
-    tube = new_tube("limfifottl", capacity=3)
-    tube.put(1)
-    tube.delete(take(tube).task_id)
-    other[tube.name].drop()
-
-    with pytest.raises(TubeNotFoundError):
-        tube.put_many([1, 2])
-    again = other.create_tube(tube.name, "limfifottl", capacity=2)
-    assert again.put_many([1, 2])
-    assert again.put(3) is None

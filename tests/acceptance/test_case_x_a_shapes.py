@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 
-@pytest.mark.without_spark
 def test_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
     """Case X-A1."""
     task_id = tube.put(["x"]).task_id
@@ -36,7 +35,6 @@ def test_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
     }
 
 
-@pytest.mark.without_spark
 def test_ids_grow_and_are_never_used_again(tube: Tube) -> None:
     """Case X-A2."""
     first = tube.put("deleted")
@@ -49,7 +47,6 @@ def test_ids_grow_and_are_never_used_again(tube: Tube) -> None:
     assert ids == sorted(set(ids))
 
 
-@pytest.mark.without_spark
 def test_put_without_data_is_refused_but_none_is_data(tube: Tube) -> None:
     """Case X-A3."""
     with pytest.raises(TypeError):
@@ -59,6 +56,7 @@ def test_put_without_data_is_refused_but_none_is_data(tube: Tube) -> None:
     assert take(tube).data is None
 
 
+@pytest.mark.thorough
 def test_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
     """Case X-A3."""
     payloads = ["", "é\u2028\U0001f600\"'\\`", 2**200, -0.5, True, [], {"": {"a": [None]}}]
@@ -70,7 +68,6 @@ def test_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
     assert data_of(list(tube.tasks_by_state("t"))) == [*payloads, [1, [2]]]
 
 
-@pytest.mark.without_spark
 def test_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tube) -> None:
     """Case X-A4."""
     for unknown in ("priority", "TTL", "if_not_exist"):
@@ -82,7 +79,6 @@ def test_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tub
     assert tube.take(timeout=0) is None
 
 
-@pytest.mark.without_spark
 def test_put_with_a_bad_pri_or_ttl_inserts_nothing(fifottl: Tube) -> None:
     """Case X-A5."""
     for options in ({"pri": -1}, {"pri": 1.5}, {"pri": "a"}, {"ttl": "a"}):

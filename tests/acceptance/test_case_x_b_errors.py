@@ -66,6 +66,7 @@ VERBS_OF_THE_HOLDER: dict[str, Callable[[Tube, int, int], Any]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "verb", ["exchange", *without_spark("ack", "ack_many", "release", "release_many", "touch")]
 )
@@ -84,7 +85,6 @@ def test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason(
     assert versions() == before
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["bury", "delete", "peek"])
 def test_anybodys_verb_on_an_unknown_task_is_not_found(not_held: NotHeld, verb: str) -> None:
     """Case X-B2."""
@@ -93,6 +93,7 @@ def test_anybodys_verb_on_an_unknown_task_is_not_found(not_held: NotHeld, verb: 
             getattr(not_held.tube, verb)(task_id)
 
 
+@pytest.mark.thorough
 def test_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
     not_held: NotHeld, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -106,7 +107,6 @@ def test_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
     assert versions() == before
 
 
-@pytest.mark.without_spark
 def test_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) -> None:
     """Case X-B3."""
     task = put_and_take(fifo)
@@ -118,7 +118,6 @@ def test_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) -> Non
     assert queue.statistics(fifo.name)["calls"]["touch"] == 0
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("increment", [None, 0, 0.0, 501 * YEAR])
 def test_touch_by_nothing_or_for_ever_is_none_before_any_check(
     not_held: NotHeld, increment: float | None
@@ -128,7 +127,6 @@ def test_touch_by_nothing_or_for_ever_is_none_before_any_check(
         assert not_held.tube.touch(task_id, increment) is None
 
 
-@pytest.mark.without_spark
 def test_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
     """Case X-B4."""
     tube.bury_many(ids_of(tube.put_many([1, 2, 3])))
@@ -143,7 +141,6 @@ def test_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
     assert tube.kick() == 0
 
 
-@pytest.mark.without_spark
 def test_kick_of_named_tasks_kicks_these_or_none(tube: Tube, queue: Queue) -> None:
     before = calls(queue, tube)["kick"]
     first, second, third = ids_of(tube.put_many([1, 2, 3]))
@@ -171,7 +168,6 @@ def test_kick_of_named_tasks_kicks_these_or_none(tube: Tube, queue: Queue) -> No
     assert calls(queue, tube)["kick"] == before + 2
 
 
-@pytest.mark.without_spark
 def test_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-B5."""
     tube = fresh_tube
@@ -194,7 +190,6 @@ def test_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Que
         tube.put("too late")
 
 
-@pytest.mark.without_spark
 def test_drop_while_a_take_waits_ends_the_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -208,7 +203,6 @@ def test_drop_while_a_take_waits_ends_the_take(
         waiting.result(WAIT)
 
 
-@pytest.mark.without_spark
 def test_create_tube_that_is_unknown_or_there_is_refused(fifo: Tube, queue: Queue) -> None:
     """Case X-B6."""
     before = queue.tubes()
@@ -229,7 +223,6 @@ def test_create_tube_that_is_unknown_or_there_is_refused(fifo: Tube, queue: Queu
     assert queue.tubes() == before
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("name", [None, "nope", "_tubeq_tubes", 123, "", "a/b", b"test"])
 def test_look_up_of_what_is_no_tube_is_not_found(queue: Queue, name: Any) -> None:
     """Case X-B7."""
@@ -242,7 +235,6 @@ def test_look_up_of_what_is_no_tube_is_not_found(queue: Queue, name: Any) -> Non
     assert name not in queue
 
 
-@pytest.mark.without_spark
 def test_cfg_when_refused_changes_nothing(queue: Queue) -> None:
     """Case X-B7."""
     before = queue.cfg()
@@ -260,7 +252,6 @@ def test_cfg_when_refused_changes_nothing(queue: Queue) -> None:
     assert queue.cfg() == before
 
 
-@pytest.mark.without_spark
 def test_identify_knows_its_own_uuid_and_living_ones_only(queue: Queue, session: Session) -> None:
     """Case X-B9."""
     own = queue.identify()

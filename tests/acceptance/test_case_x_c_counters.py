@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,7 +12,6 @@ from tubeq_spark.storage.tables import counts as stored_counts
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session
     from tubeq_spark import Queue, Task, Tube
-    from tubeq_spark.testing import ManualClock
 
 CALLS = {
     "ack",
@@ -30,47 +29,6 @@ CALLS = {
 }
 
 
-def test_each_verb_has_one_event_and_one_count(fresh_tube: Tube, queue: Queue) -> None:
-    """Case X-C1."""
-    tube = fresh_tube
-    changes = Changes()
-    tube.on_task_change(changes)
-
-    task_id = tube.put("a").task_id
-    assert changes.drain() == [("put", "a", "r")]
-    take(tube)
-    assert changes.drain() == [("take", "a", "t")]
-    tube.release(task_id)
-    assert changes.drain() == [("release", "a", "r")]
-    tube.bury(task_id)
-    assert changes.drain() == [("bury", "a", "!")]
-    assert tube.bury(task_id).state == "!"
-    assert changes.drain() == []
-    tube.kick()
-    assert changes.drain() == [("kick", "a", "r")]
-    tube.peek(task_id)
-    assert changes.drain() == []
-    take(tube)
-    assert tube.take(timeout=0) is None
-    assert changes.drain() == [("take", "a", "t")]
-    tube.ack(task_id)
-    assert changes.drain() == [("ack", "a", "-")]
-    tube.delete(tube.put("b").task_id)
-    assert changes.drain() == [("put", "b", "r"), ("delete", "b", "-")]
-
-    assert calls(queue, tube) == {
-        "put": 2,
-        "take": 2,
-        "release": 1,
-        "bury": 1,
-        "kick": 1,
-        "ack": 1,
-        "delete": 1,
-    }
-    assert counts(queue, tube) == {"done": 2}
-
-
-@pytest.mark.without_spark
 def test_release_all_counts_every_task_and_truncate_none(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-C1."""
     tube = fresh_tube
@@ -88,7 +46,6 @@ def test_release_all_counts_every_task_and_truncate_none(fresh_tube: Tube, queue
     assert counts(queue, tube) == {}
 
 
-@pytest.mark.without_spark
 def test_touch_counts_once_and_its_refusals_not_at_all(new_tube: NewTube, queue: Queue) -> None:
     """Case X-C2."""
     fifottl = new_tube("fifottl")
@@ -103,86 +60,6 @@ def test_touch_counts_once_and_its_refusals_not_at_all(new_tube: NewTube, queue:
     assert calls(queue, fifottl) == {"put": 1, "take": 1, "touch": 1}
 
 
-class Swept(NamedTuple):
-    """What one sweep over a due task of each kind left."""
-
-    changes: list[tuple[str, Any, str]]
-    report: dict[str, int]
-    calls: dict[str, int]
-    counts: dict[str, int]
-    counts_before: dict[str, int]
-
-
-@pytest.fixture(scope="module")
-def swept(queue: Queue, clock: ManualClock) -> Swept:
-    """Sweep a delayed, a taken and a ready task that are due."""
-    changes = Changes()
-    tube = queue.create_tube("swept", "fifottl", on_task_change=changes)
-    put_and_take(tube, "lease", ttl=100, ttr=1)
-    tube.put("delayed", delay=1)
-    tube.put("expired", ttl=1)
-    clock.advance(1)
-    changes.clear()
-    counts_before = counts(queue, tube)
-    report = queue.sweep().tubes[tube.name]
-    return Swept(
-        changes.drain(),
-        {name: getattr(report, name) for name in ("readied", "expired", "released")},
-        calls(queue, tube),
-        counts(queue, tube),
-        counts_before,
-    )
-
-
-@pytest.mark.thorough
-def test_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
-    """Cases X-C4 and U1."""
-    assert [change for change in swept.changes if change[1] == "expired"] == [
-        ("ttl", "expired", "-")
-    ]
-    assert swept.calls["ttl"] == 1
-    assert "delete" not in swept.calls
-    assert swept.counts["done"] == 1
-    assert swept.report["expired"] == 1
-
-
-@pytest.mark.without_spark
-def test_ttl_that_has_passed_before_a_truncate_is_counted(
-    queue: Queue, clock: ManualClock, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put("expired", ttl=1)
-    tube.put("alive")
-    clock.advance(1)
-    tube.truncate()
-    assert calls(queue, tube)["ttl"] == 1
-    assert counts(queue, tube) == {"done": 1}
-
-
-def test_elapsed_delay_is_counted_as_delay(swept: Swept) -> None:
-    """Case X-C5."""
-    assert [change for change in swept.changes if change[1] == "delayed"] == [
-        ("delay", "delayed", "r")
-    ]
-    assert swept.calls["delay"] == 1
-    assert "delayed" not in swept.calls
-
-
-def test_elapsed_ttr_is_counted_as_ttr(swept: Swept) -> None:
-    """Case X-C6."""
-    assert [change for change in swept.changes if change[1] == "lease"] == [("ttr", "lease", "r")]
-    assert swept.calls["ttr"] == 1
-    assert "release" not in swept.calls
-    assert swept.report["readied"] + swept.report["released"] == 2
-
-
-def test_counts_are_effective_before_the_sweep(swept: Swept) -> None:
-    """Case X-C6."""
-    assert swept.counts_before == {"ready": 2, "total": 2}
-    assert swept.counts == {"ready": 2, "total": 2, "done": 1}
-
-
-@pytest.mark.without_spark
 def test_close_counts_its_releases_as_release(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:
@@ -195,7 +72,6 @@ def test_close_counts_its_releases_as_release(
     assert calls(queue, fifo) == {"put": 2, "take": 2, "release": 2}
 
 
-@pytest.mark.without_spark
 def test_callback_receives_the_whole_task(fifottl: Tube) -> None:
     """Case X-C7."""
     seen: list[Task] = []
@@ -207,22 +83,6 @@ def test_callback_receives_the_whole_task(fifottl: Tube) -> None:
     assert seen == [put, taken]
 
 
-@pytest.mark.without_spark
-def test_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queue) -> None:
-    """Case X-C8."""
-    fifo = new_tube("fifo")
-
-    def fail(task: Task, stats_key: str) -> None:
-        raise RuntimeError(f"{stats_key} of {task.task_id}")
-
-    fifo.on_task_change(fail)
-
-    task = put_and_take(fifo, "a")
-    assert fifo.ack(task.task_id).state == "-"
-    assert calls(queue, fifo) == {"put": 1, "take": 1, "ack": 1}
-
-
-@pytest.mark.without_spark
 def test_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
     """Case X-C9."""
     changes = Changes()
@@ -232,7 +92,6 @@ def test_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
     assert fifo.on_task_change(None) is None
 
 
-@pytest.mark.without_spark
 def test_statistics_have_all_keys_and_begin_anew_after_drop(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-C10."""
     tube = fresh_tube
@@ -270,7 +129,6 @@ def test_statistics_of_all_tubes_when_no_query_has_room_for_them_are_those_of_ea
     assert [found[tube.name]["tasks"]["ready"] for tube in tubes] == [0, 1, 2]
 
 
-@pytest.mark.without_spark
 def test_new_queue_keeps_options_and_counters_but_no_callback(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:

@@ -29,7 +29,6 @@ def times(task: Task) -> tuple[float | None, float | None, float | None]:
     return seconds_to_next(task), task.ttl, task.ttr
 
 
-@pytest.mark.without_spark
 def test_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D1."""
     put = fifottl.put("x", ttl=5)
@@ -40,14 +39,12 @@ def test_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: ManualClock)
     assert times(take(fifottl)) == (6, 5, 5)
 
 
-@pytest.mark.without_spark
 def test_put_without_times_has_none(fifottl: Tube) -> None:
     """Case X-D1."""
     assert times(fifottl.put("x")) == (None, None, None)
     assert times(take(fifottl)) == (None, None, None)
 
 
-@pytest.mark.without_spark
 def test_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> None:
     """Case X-D2."""
     only_ttl = new_tube("fifottl", ttl=5)
@@ -63,7 +60,6 @@ def test_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> N
     assert (task.state, task.ttl, task.ttr, task.pri) == ("r", 50, 2, 0)
 
 
-@pytest.mark.without_spark
 def test_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D3."""
     put = fifottl.put("x", delay=0.5, ttl=1, ttr=0.25)
@@ -77,7 +73,6 @@ def test_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: ManualCl
     assert times(ready) == (1.5, 1.5, 0.25)
 
 
-@pytest.mark.without_spark
 def test_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
     fifottl: Tube,
 ) -> None:
@@ -89,7 +84,6 @@ def test_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
         fifottl.put("x", delay=-1)
 
 
-@pytest.mark.without_spark
 def test_taken_task_outlives_its_ttl_until_its_ttr(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -115,7 +109,6 @@ def test_taken_task_outlives_its_ttl_until_its_ttr(
     assert counts(queue, fifottl) == {"done": 2}
 
 
-@pytest.mark.without_spark
 def test_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -132,7 +125,6 @@ def test_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
             fifottl.put("x", **options)
 
 
-@pytest.mark.without_spark
 def test_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> None:
     """Case X-D6."""
     task = put_and_take(fifottl, "x", ttl=10, ttr=5)
@@ -147,7 +139,6 @@ def test_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> None:
     assert times(take(fifottl)) == (8, 13, 8)
 
 
-@pytest.mark.without_spark
 def test_release_leaves_the_end_of_life_where_it_was(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -168,7 +159,6 @@ def test_release_leaves_the_end_of_life_where_it_was(
     assert counts(queue, fifottl) == {"done": 1}
 
 
-@pytest.mark.without_spark
 def test_release_with_delay_lengthens_ttl_each_time(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D8."""
     task = put_and_take(fifottl, "x", ttl=10, ttr=5)
@@ -182,7 +172,6 @@ def test_release_with_delay_lengthens_ttl_each_time(fifottl: Tube, clock: Manual
     assert times(fifottl.release(task.task_id, delay=2)) == (6, 15, 5)
 
 
-@pytest.mark.without_spark
 def test_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) -> None:
     """Case X-D8."""
     task = put_and_take(fifottl)
@@ -201,7 +190,6 @@ def test_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) ->
     assert fifo.peek(task.task_id).state == "t"
 
 
-@pytest.mark.without_spark
 def test_buried_task_expires_and_a_kicked_one_forgets_its_delay(
     fifottl: Tube, clock: ManualClock
 ) -> None:
@@ -220,7 +208,6 @@ def test_buried_task_expires_and_a_kicked_one_forgets_its_delay(
     assert fifottl.peek(delayed.task_id).state == "r"
 
 
-@pytest.mark.without_spark
 def test_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
     """Case X-D10."""
     task = put_and_take(fifottl, "x", ttl=10_000, ttr=5_000)
@@ -240,7 +227,6 @@ def test_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
     assert fifottl.ack(task.task_id).state == "-"
 
 
-@pytest.mark.without_spark
 def test_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
     """Case X-D11."""
     for ttl in (15_768_000_000_000_000.0, 1e300, 10**400):
@@ -251,7 +237,6 @@ def test_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
     assert times(released) == (5, None, None)
 
 
-@pytest.mark.without_spark
 def test_take_skips_what_has_expired_unswept(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D12."""
     expiring, lasting = fifottl.put("expiring", ttl=1), fifottl.put("lasting", pri=1)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-@pytest.mark.without_spark
 def test_foreign_session_may_bury_and_delete_but_nothing_else(fifottl: Tube, other: Queue) -> None:
     """Case X-G1."""
     ids = ids_of(fifottl.put_many(["buried", "deleted", "kept"]))
@@ -34,7 +33,6 @@ def test_foreign_session_may_bury_and_delete_but_nothing_else(fifottl: Tube, oth
     assert fifottl.ack(ids[2]).state == "-"
 
 
-@pytest.mark.without_spark
 def test_close_releases_at_once_and_ends_the_takes_that_wait(
     engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -54,7 +52,6 @@ def test_close_releases_at_once_and_ends_the_takes_that_wait(
     assert calls(live_queue, tube) == {"put": 2, "take": 2, "release": 2}
 
 
-@pytest.mark.without_spark
 def test_verbs_after_close_are_refused(session: Session, fifo: Tube) -> None:
     """Case X-G2."""
     closed = session()
@@ -71,7 +68,6 @@ def test_verbs_after_close_are_refused(session: Session, fifo: Tube) -> None:
         closed.create_tube("late", "fifo")
 
 
-@pytest.mark.without_spark
 def test_session_with_two_members_ends_with_the_last(fifo: Tube, session: Session) -> None:
     """Case X-G3."""
     first = session()
@@ -90,7 +86,6 @@ def test_session_with_two_members_ends_with_the_last(fifo: Tube, session: Sessio
         session().identify(shared)
 
 
-@pytest.mark.without_spark
 def test_identify_with_another_uuid_leaves_the_old_session(fifo: Tube, session: Session) -> None:
     """Case X-G4."""
     mover, joined = session(), session()
@@ -132,7 +127,6 @@ def test_tasks_of_a_dead_session_are_ready_at_once_in_their_place_in_the_order(
         silent[fifottl.name].ack(first)
 
 
-@pytest.mark.without_spark
 def test_dead_session_loses_its_tasks_for_good_and_starts_anew(
     new_tube: NewTube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:
@@ -155,7 +149,6 @@ def test_dead_session_loses_its_tasks_for_good_and_starts_anew(
     assert silent[fifo.name].ack(again.task_id).state == "-"
 
 
-@pytest.mark.without_spark
 def test_take_that_finds_nothing_looks_for_dead_sessions(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:
@@ -170,7 +163,6 @@ def test_take_that_finds_nothing_looks_for_dead_sessions(
     assert task.task_id == lost.task_id
 
 
-@pytest.mark.without_spark
 def test_release_all_by_anybody_frees_everybodys_tasks(
     new_tube: NewTube, queue: Queue, other: Queue
 ) -> None:
@@ -188,7 +180,6 @@ def test_release_all_by_anybody_frees_everybodys_tasks(
             tube.ack(task_id)
 
 
-@pytest.mark.without_spark
 def test_cfg_leaves_what_it_does_not_name(session: Session) -> None:
     """Case X-G7."""
     queue = session()
@@ -199,7 +190,6 @@ def test_cfg_leaves_what_it_does_not_name(session: Session) -> None:
     assert queue.cfg(in_replicaset=False)["ttr"] == 5
 
 
-@pytest.mark.without_spark
 def test_truncate_of_a_taken_task_leaves_no_ghost(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-G8."""
     tube = fresh_tube
@@ -211,19 +201,3 @@ def test_truncate_of_a_taken_task_leaves_no_ghost(fresh_tube: Tube, queue: Queue
         tube.ack(task.task_id)
     tube.drop()
     assert tube.name not in queue
-
-
-@pytest.mark.without_spark
-def test_statistics_when_an_ended_session_takes_again_count_its_tasks_as_taken(
-    new_tube: NewTube, queue: Queue, session: Session, clock: ManualClock
-) -> None:
-    tube, silent = new_tube("fifottl", ttr=6), session(ttr=3600)
-    tube.put_many([1, 2])
-    take(silent[tube.name])
-    clock.advance(7200)
-    queue.sweep()  # The task is back, so nobody had to mark the session as dead.
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-
-    silent[tube.name].take_many(2)
-
-    assert counts(queue, tube) == {"taken": 2, "total": 2}

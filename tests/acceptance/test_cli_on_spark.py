@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.acceptance.command_line import invoke
 from tubeq_spark import Queue
-from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.testing import ManualClock
 
@@ -36,18 +35,14 @@ def test_commands_when_spark_is_asked_for_use_the_session_that_is_opened(
         return spark
 
     def tubeq(*arguments: str, stdin: str = "") -> Result:
-        options = ["--engine=spark", "--location", location, "--json"]
-        outside = Outside(open_spark=open_spark)
-        return CliRunner().invoke(
-            app, [*options, *arguments], input=stdin, obj=outside, prog_name="tubeq"
-        )
+        options = ("--engine=spark", "--location", location, "--json")
+        return invoke(*options, *arguments, stdin=stdin, outside=Outside(open_spark=open_spark))
 
     assert tubeq("create", "web", "fifottl").exit_code == 0
     assert json.loads(tubeq("put", "web", stdin="1\n2\n").stdout)["count"] == 2
     assert json.loads(tubeq("take", "web").stdout)["data"] == 1
-    assert (
-        json.loads(tubeq("top", "--looks=2", "--interval=0.1").stdout.splitlines()[1])["look"] == 2
-    )
+    look = tubeq("top", "--looks=2", "--interval=0.1").stdout.splitlines()[1]
+    assert json.loads(look)["look"] == 2
     unknown = tubeq("take", "nowhere")
     commits = [json.loads(line) for line in tubeq("history", "web").stdout.splitlines()]
 
@@ -68,17 +63,9 @@ def test_take_of_what_json_has_no_form_for_prints_it_as_text(
 ) -> None:
     """Spark alone knows the types of a payload; whoever takes it needs none."""
     monkeypatch.setenv("TUBEQ_ENGINE", "auto")
-    opened: list[str | None] = []
-
-    def open_spark(remote: str | None) -> SparkSession:
-        opened.append(remote)
-        return spark
 
     def tubeq(*arguments: str) -> Result:
-        outside = Outside(open_spark=open_spark)
-        return CliRunner().invoke(
-            app, ["--location", location, *arguments], obj=outside, prog_name="tubeq"
-        )
+        return invoke("--location", location, *arguments)
 
     columns = "day DATE, at TIMESTAMP, raw BINARY, price DECIMAL(5,2)"
     made = tubeq("create", "typed", f"--schema={columns}")
@@ -98,7 +85,6 @@ def test_take_of_what_json_has_no_form_for_prints_it_as_text(
     assert (done.exit_code, taken.exit_code) == (0, 0), done.output + taken.output
     data = json.loads(taken.stdout)["data"]
     assert data == {"day": "2026-01-02", "at": None, "raw": "ff", "price": None}
-    assert opened == []
 
 
 @pytest.mark.processes

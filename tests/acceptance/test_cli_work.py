@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.programs import environment
 from tests.waiting import until
-from tubeq_spark import Backoff, PutItem, Queue
-from tubeq_spark.model.failures import LEASE_ENDED
+from tubeq_spark import PutItem, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 WAIT = 120.0
 JOB = """
@@ -43,11 +40,6 @@ def dies_at_first(task):
 
 def fails(task):
     raise ValueError("\x1b[31mno address")
-
-def fails_at_hundreds(task):
-    time.sleep(0.015)
-    if task.data % 100 == 0:
-        raise ValueError(f"no {task.data}")
 
 def waits(task):
     note(task)
@@ -106,22 +98,12 @@ def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
     assert len(seen(place)) == 30
 
 
-def test_work_when_its_options_end_by_two_dashes_starts_its_processes(
-    place: Path, queue: Queue
-) -> None:
-    queue["jobs"].put_many(range(4))
-
-    code, result = ended(started(place, "--processes", "2", "--idle", "1", "--", "job:note"))
-
-    assert (code, result.get("done")) == (0, 4), result
-
-
 def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queue) -> None:
     hosts = queue.create_tube("hosts", "utube")
     hosts.put_many([PutItem(name, utube=name) for name in "abcd"])
 
-    named = ("--utube", "b", "--utube=d")
-    code, result = ended(started(place, "job:note", *named, "--idle", "0", tube="hosts"))
+    options = ("--utube", "b", "--utube=d", "--processes=2", "--idle", "1", "--")
+    code, result = ended(started(place, *options, "job:note", tube="hosts"))
 
     assert (code, result["done"]) == (0, 2)
     assert [task.data for task in hosts.tasks_by_state("r")] == ["a", "c"]
@@ -200,24 +182,6 @@ def test_work_when_terminated_finishes_what_is_in_hand(
     assert {task.attempts for task in queue["jobs"].tasks_by_state("r")} <= {0}
 
 
-def test_work_when_its_process_is_killed_its_task_comes_back_with_an_error(
-    place: Path, queue: Queue
-) -> None:
-    queue["jobs"].alter(backoff=Backoff(first=0.5))
-    task = queue["jobs"].put("killed", ttr=2)
-    assert task is not None
-    process = started(place, "job:waits")
-    until(lambda: bool(seen(place)))
-
-    process.kill()
-    process.communicate(timeout=WAIT)
-
-    until(lambda: queue["jobs"].peek(task.task_id).state == "r")
-    back = queue["jobs"].take(timeout=WAIT)
-    assert back is not None
-    assert (back.task_id, back.attempts, back.error) == (task.task_id, 2, LEASE_ENDED)
-
-
 def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:
     queue["jobs"].put_many(range(4))
     process = started(place, "job:waits", "--processes", "2")
@@ -229,43 +193,3 @@ def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:
 
     until(lambda: queue.statistics("jobs")["tasks"]["taken"] == 0)
     assert not [session for session in queue.sessions() if session.uuid != queue.session_uuid]
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(each) for each in listed.split()]
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_work_when_some_of_many_tasks_fail_and_processes_are_killed_ends_each_task_once(
-    place: Path, queue: Queue
-) -> None:
-    tube = queue.create_tube("many", "fifottl", ttr=4, max_attempts=4, backoff=Backoff(first=0.1))
-    tube.put_many(range(10_000))
-    options = ("--processes", "4", "--threads", "2", "--idle", "8")
-    process = started(place, "job:fails_at_hundreds", *options, tube="many")
-    chance, killed = random.Random(1), 0
-
-    def kill_one() -> bool:
-        children = children_of(process.pid)
-        if len(children) > 1:
-            os.kill(chance.choice(children), signal.SIGKILL)
-        return len(children) > 1
-
-    deadline = time.monotonic() + WAIT
-    while killed < 6 and time.monotonic() < deadline and process.poll() is None:
-        killed += kill_one()
-        # One that dies at once is started again later and later.
-        time.sleep(chance.uniform(2, 4))
-    code, _ = ended(process)
-
-    assert (code, killed) == (0, 6)
-    tasks = queue.statistics("many")["tasks"]
-    buried = {task.data: task.error for task in tube.tasks_by_state("!")}
-    # Each ended once: as done, or buried with the reason.
-    assert (tasks["done"] + len(buried), tasks["total"]) == (10_000, len(buried))
-    assert {n for n in buried if n % 100 == 0} == {*range(0, 10_000, 100)}
-    for number, error in buried.items():
-        assert error == LEASE_ENDED or (number % 100 == 0 and f"no {number}" in (error or ""))

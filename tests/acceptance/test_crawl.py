@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import signal
 import subprocess
@@ -12,15 +11,15 @@ import time
 from collections import Counter
 from contextlib import suppress
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
-from crawl.fetch import Page
 from crawl.frontier import TUBE
 from crawl.job import Job
 from crawl.pages import PageTable
 from crawl.run import run
-from crawl.screen import Screen, proof_text
+from crawl.screen import Screen
 from filelock import FileLock
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 from rich.console import Console
@@ -32,7 +31,6 @@ from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 FOLDERS, FILES = 4, 6
 PAGES = 1 + FOLDERS * (1 + FILES)
@@ -131,13 +129,6 @@ def test_crawl_stores_every_page_once(
     assert handler.hits == Counter()
 
 
-def test_crawl_fetches_what_is_near_first_and_ends_at_its_depth(place: str, root: str) -> None:
-    crawled(place, root, max_depth=1, batch_size=2)
-
-    rows = PageTable(place).query("SELECT depth FROM pages ORDER BY started_at")
-    assert [row["depth"] for row in rows] == [0, *[1] * FOLDERS]
-
-
 def test_failures_come_back_after_a_delay_and_are_buried_after_three_attempts(
     place: str, root: str
 ) -> None:
@@ -186,84 +177,6 @@ def test_crawl_that_ends_between_two_commits_loses_nothing(
 
     assert_whole(place)
     assert handler.hits == stored(place)
-
-
-def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
-    place: str, tmp_path: Path, handler: type[CountingHandler], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trees = [tmp_path / name for name in ("left", "right", "shared")]
-    names = [f"{number}.txt" for number in range(FILES)]
-    for tree in trees:
-        tree.mkdir()
-        for name in names:
-            (tree / name).write_text("x")
-    handler.pause = 0.05  # So that fetches last a while.
-    barrier, met, show = threading.Barrier(2, timeout=DEADLINE_S), set[int](), Screen.step
-
-    def meet(screen: Screen, consumer: int, name: str) -> None:
-        """Let no consumer link its first batch before both have come to that."""
-        if name == "linking" and consumer not in met:
-            met.add(consumer)
-            barrier.wait()
-        show(screen, consumer, name)
-
-    monkeypatch.setattr(Screen, "step", meet)
-    with serve(trees, handler=handler) as (left, right, shared):
-        # What both of the first pages link to is found by two consumers at the same moment.
-        links = "".join(f'<a href="{name}">1</a><a href="{shared}{name}">2</a>' for name in names)
-        for tree in trees[:2]:
-            (tree / "index.html").write_text(links)
-
-        said = crawled(place, left, right, f"{shared}0.txt", consumers=2)
-
-    urls = {left, right, *(f"{root}{name}" for root in (left, right, shared) for name in names)}
-    assert stored(place) == handler.hits == Counter(urls)
-    assert (
-        f"hosts fetched by two consumers at once: 0 (of {len(urls)} fetches by 2 consumers)" in said
-    )
-    with Queue(None, place) as queue:
-        assert queue.statistics(TUBE)["calls"]["put"] == len(urls)
-
-
-@pytest.mark.parametrize(
-    ("fetches", "twice", "shared"),
-    [
-        ([("a", "h", 0, 10, "fetched"), ("b", "h", 10, 20, "fetched")], 0, 0),
-        ([("a", "h", 0, 10, "fetched"), ("b", "other", 5, 20, "fetched")], 0, 0),
-        ([("a", "h", 0, 10, "fetched"), ("b", "h", 9, 20, "fetched")], 0, 1),
-        ([("a", "h", 0, 10, "fetched"), ("b", "h", 0, 10, "fetched")], 0, 1),
-        ([("a", "h", 0, 10, "fetched"), ("a", "h", 5, 20, "fetched")], 0, 0),
-        ([("a", "h", 0, 10, "failed"), ("b", "h", 10, 20, "fetched")], 0, 0),
-    ],
-)
-def test_proof_finds_hosts_that_two_consumers_shared(
-    place: str, fetches: list[tuple[str, str, int, int, str]], twice: int, shared: int
-) -> None:
-    pages = PageTable(place)
-    for number, fetch in enumerate(fetches):
-        pages.append([page(f"http://h/{number}", fetch)], fetch[0])
-
-    proof = pages.proof()
-
-    assert (proof.twice, proof.shared, proof.holds) == (twice, shared, not shared)
-    assert proof_text(proof).plain.startswith("WRONG" if shared else "pages fetched twice: 0")
-
-
-def test_proof_finds_pages_that_were_fetched_twice(place: str) -> None:
-    pages = PageTable(place)
-    for start in (0, 10):
-        pages.append([page("http://h/", ("a", "h", start, start + 5, "fetched"))], "a")
-
-    proof = pages.proof()
-
-    assert (proof.urls, proof.twice, proof.holds) == (1, 1, False)
-
-
-def page(url: str, fetch: tuple[str, str, int, int, str]) -> Page:
-    """A row of the table."""
-    _, host, start, end, outcome = fetch
-    moments = [dt.datetime.fromtimestamp(second, dt.UTC) for second in (start, end)]
-    return Page(1, url, 0, 1, host, *moments, outcome=outcome)
 
 
 class Program:
@@ -361,40 +274,16 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     assert handler.hits == stored(place)
 
 
-@pytest.mark.processes
-def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
-    place: str, root: str, handler: type[CountingHandler]
+def test_crawl_where_there_is_no_queue_or_another_one_works_is_refused(
+    place: str, root: str
 ) -> None:
-    handler.open = threading.Event()
-    try:
-        with Program("--location", place, "--timeout", "200", root) as program:
-            program.wait_for(lambda: bool(handler.hits))
-            program.signal(signal.SIGINT)
-            program.wait_for_line("Finishing the batch in hand")
-            program.signal(signal.SIGINT)
-            # The page that is being fetched is still waited for.
-            handler.open.set()
-            ended_with, said = program.end()
-    finally:
-        handler.open.set()
-
-    assert ended_with == 130, said
-    assert "stopped at once; nothing is lost" in said
-    left = tasks(place)
-    assert (left["taken"], left["ready"] + len(stored(place))) == (0, left["ready"] + 1)
-
-
-def test_crawl_without_urls_when_there_is_no_queue_creates_none(tmp_path: Path) -> None:
-    nowhere = tmp_path / "misspelt"
-
     with pytest.raises(QueueNotFoundError, match="no queue at"):
-        crawled(str(nowhere))
-
-    assert not nowhere.exists()
-
-
-def test_crawl_where_another_one_works_is_refused(place: str, root: str) -> None:
-    crawled(place, root)
+        crawled(place)
+    assert not Path(place).exists()
+    crawled(place, root, max_depth=1, batch_size=2)
+    # What is near is fetched first, and nothing below its depth.
+    rows = PageTable(place).query("SELECT depth FROM pages ORDER BY started_at")
+    assert [row["depth"] for row in rows] == [0, *[1] * FOLDERS]
 
     with (
         FileLock(f"{place}/_crawl.lock"),

@@ -21,11 +21,10 @@ from urllib.parse import urlencode
 
 import pytest
 import uvicorn
-from typer.testing import CliRunner
 
+from tests.acceptance.command_line import invoke
 from tests.programs import environment
 from tubeq_spark import Queue
-from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.cli.dashboard import _listening
 from tubeq_spark.cli.dashboard_app import make_app
@@ -33,6 +32,8 @@ from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from typer.testing import Result
 
 TOKEN = "token-of-the-tests"
 SCRIPT = "<script>document.title='gotcha'</script>\x1b[2J"
@@ -55,15 +56,18 @@ class Site:
     def kick(
         self, name: str, count: str = "1", token: str = TOKEN, **headers: str
     ) -> tuple[int, str]:
-        """Send the form."""
-        body = urlencode({"count": count, "token": token})
-        given = {"Origin": f"http://127.0.0.1:{self.port}"} | headers
-        return self.ask("POST", f"/tube/{name}/kick", body, given)
+        """Send the form that kicks."""
+        return self._post(name, "kick", headers, count=count, token=token)
 
     def switch(self, name: str, does: str, token: str = TOKEN) -> tuple[int, str]:
         """Send the form that pauses a tube, or the other one."""
-        given = {"Origin": f"http://127.0.0.1:{self.port}"}
-        return self.ask("POST", f"/tube/{name}/{does}", urlencode({"token": token}), given)
+        return self._post(name, does, {}, token=token)
+
+    def _post(
+        self, name: str, does: str, headers: dict[str, str], **fields: str
+    ) -> tuple[int, str]:
+        given = {"Origin": f"http://127.0.0.1:{self.port}"} | headers
+        return self.ask("POST", f"/tube/{name}/{does}", urlencode(fields), given)
 
     def ask(
         self, method: str, path: str, body: str | None, headers: dict[str, str]
@@ -169,12 +173,11 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
 def test_throughput_when_looked_at_again_is_that_of_all_processes(
     queue: Queue, site: Site, location: str, clock: ManualClock
 ) -> None:
-    tube = queue.create_tube("mail")
-    tube.put_many([1] * 10)
+    queue.create_tube("mail").put_many([1] * 10)
     assert "known from the second look on" in site.get()[1]
     with Queue(None, location, engine="native", clock=clock) as other:
         other["mail"].put_many([1] * 16)
-        other["mail"].ack_many([task.task_id for task in other["mail"].take_many(8)])
+        other["mail"].take_arrow(8).ack()
         clock.advance(6)  # and two by the next look
 
         page = site.get()[1]
@@ -183,40 +186,27 @@ def test_throughput_when_looked_at_again_is_that_of_all_processes(
     assert "<td>2.0</td><td>1.0</td>" in page
 
 
-def test_payloads_when_not_asked_for_are_not_there_and_else_are_text(
+def test_payloads_and_errors_when_not_asked_for_are_not_there_and_else_are_text(
     queue: Queue, site: Site
 ) -> None:
     buried(queue, data={"evil": SCRIPT, "long": "x" * 10_000})
+    failed = queue["mail"].put("x")
+    queue["mail"].bury(failed.task_id, error=f"it is {SCRIPT} and \x1b[31m red")
 
     pages = [site.get(path)[1] for path in ("/", "/tube/mail", "/tube/mail?state=buried")]
     status, asked = site.get("/tube/mail?state=buried&payloads=1")
 
     assert status == 200
-    assert not any("evil" in page for page in pages)
+    assert not any("evil" in page or " red" in page for page in pages)
     assert "Show the payloads" in pages[2]
     assert pages[2].count(SHOWN) == 4  # the sub-queue, of each task and in the list of these
     assert asked.count("evil") == 3
-    assert asked.count(SHOWN) == 7
+    assert asked.count(SHOWN) == 8
     assert asked.count("… (10,") == 3
+    assert " red" in asked
     for page in (*pages, asked):
         assert "<script" not in page
         assert "\x1b" not in page
-
-
-def test_errors_when_payloads_are_asked_for_are_text(queue: Queue, site: Site) -> None:
-    buried(queue)
-    failed = queue["mail"].put("x")
-    assert failed is not None
-    queue["mail"].bury(failed.task_id, error=f"it is {SCRIPT} and \x1b[31m red")
-
-    plain = site.get("/tube/mail?state=buried")[1]
-    asked = site.get("/tube/mail?state=buried&payloads=1")[1]
-
-    assert " red" not in plain
-    assert asked.count("it is ") == 1
-    assert " red" in asked
-    assert "<script" not in asked
-    assert "\x1b" not in asked
 
 
 def test_task_when_asked_why_it_waits_says_so_as_text_and_one_that_is_gone_too(
@@ -260,11 +250,13 @@ def test_request_for_another_host_is_refused_and_through_a_tunnel_answered(
         assert site.get("/", Host=host)[0] == 200, host
 
 
-def test_kick_when_only_reading_is_not_there(queue: Queue, site: Site, location: str) -> None:
+def test_changes_when_only_reading_are_not_there(queue: Queue, site: Site, location: str) -> None:
     buried(queue)
     before = commits(location)
 
     assert site.kick("mail")[0] == 404
+    assert site.switch("mail", "pause")[0] == 404
+    assert "<form" not in site.get("/tube/mail")[1]
     assert commits(location) == before
 
 
@@ -302,7 +294,7 @@ REFUSED = (
 )
 
 
-def test_kick_without_token_origin_or_number_changes_nothing(
+def test_change_without_token_origin_or_number_changes_nothing(
     queue: Queue, writing: Site, location: str
 ) -> None:
     buried(queue, 1)
@@ -312,6 +304,8 @@ def test_kick_without_token_origin_or_number_changes_nothing(
         status, page = writing.kick("mail", **given)
         assert status in (400, 403, 413), given
         assert "kicked" not in page
+    assert writing.switch("mail", "pause", "")[0] == 403
+    assert writing.switch("mail", "resume", f"{TOKEN}x")[0] == 403
 
     assert commits(location) == before
 
@@ -334,24 +328,6 @@ def test_pause_with_the_token_from_an_own_page_is_shown_until_the_tube_resumes(
     assert not queue["mail"].paused
     assert "paused</strong>" not in writing.get("/tube/mail?changed=1")[1]
     assert writing.switch("nothing", "pause")[0] == 404
-
-
-def test_pause_without_the_token_changes_nothing(
-    queue: Queue, writing: Site, location: str
-) -> None:
-    queue.create_tube("mail")
-    before = commits(location)
-
-    assert writing.switch("mail", "pause", "")[0] == 403
-    assert writing.switch("mail", "resume", f"{TOKEN}x")[0] == 403
-    assert commits(location) == before
-
-
-def test_pause_when_only_reading_is_not_there(queue: Queue, site: Site) -> None:
-    queue.create_tube("mail")
-
-    assert site.switch("mail", "pause")[0] == 404
-    assert "<form" not in site.get("/tube/mail")[1]
 
 
 def test_answers_when_sent_allow_no_scripts_frames_or_copies(site: Site) -> None:
@@ -378,10 +354,15 @@ def test_page_when_storage_fails_says_so_and_looks_again(
     assert site.get()[0] == 200
 
 
+def report(location: str, file: Path, clock: ManualClock, *options: str) -> Result:
+    """Write a report."""
+    arguments = ("--engine=native", "--location", location, "report", "--html", str(file))
+    return invoke(*arguments, *options, outside=Outside(clock=clock))
+
+
 def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
-    queue: Queue, location: str, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, location: str, tmp_path: Path, clock: ManualClock
 ) -> None:
-    monkeypatch.setenv("TUBEQ_ENGINE", "native")
     buried(queue, data="secret")
     queue["mail"].put_many(["secret"] * 4)
     taken = queue["mail"].take_many(3, per_utube=3)
@@ -391,52 +372,43 @@ def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
     made = len(list(Path(location, "mail", "_delta_log").glob("*.json")))
     file = tmp_path / "report.html"
 
-    def report(*arguments: str) -> str:
-        found = CliRunner().invoke(
-            app,
-            ["--location", location, "report", "--html", str(file), *arguments],
-            obj=Outside(clock=clock),
-        )
-        assert found.exit_code == 0, found.output
-        return found.stdout
-
     started = clock.now()
-    assert report() == f"wrote {file}\n"
+    assert report(location, file, clock).stdout == f"wrote {file}\n"
     page = file.read_text(encoding="utf-8")
 
     assert (clock.now() - started).total_seconds() == 2
     assert commits(location) == before
     assert "secret" not in page
-    assert "<b>3</b><span>buried</span>" in page
-    assert "Throughput is that of the last 2 s" in page
     assert not re.search(r"<a |<script|https?://", page)
-    assert f'<td>mail</td><td class="n">0</td><td class="n">{made}</td>' in page
-    assert "is next: the next take gets it.</p>" in page
-    assert '<td>ValueError</td><td class="n">1</td>' in page
-    assert f'<td>{SHOWN}\\x1b[2J</td><td class="n">0</td>' in page
-    assert '<td>tasks without one</td><td class="n">4</td>' in page
-    assert json.loads(report("--json", "--over=0")) == {"file": str(file), "problems": 0}
+    for shown in (
+        "<b>3</b><span>buried</span>",
+        "Throughput is that of the last 2 s",
+        f'<td>mail</td><td class="n">0</td><td class="n">{made}</td>',
+        "is next: the next take gets it.</p>",
+        '<td>ValueError</td><td class="n">1</td>',
+        f'<td>{SHOWN}\\x1b[2J</td><td class="n">0</td>',
+        '<td>tasks without one</td><td class="n">4</td>',
+    ):
+        assert shown in page
+    told = report(location, file, clock, "--json", "--over=0").stdout
+    assert json.loads(told) == {"file": str(file), "problems": 0}
     assert "known from the second look on" in file.read_text(encoding="utf-8")
+    nowhere = report(location, tmp_path / "no" / "report.html", clock)
+    assert (nowhere.exit_code, nowhere.stdout, nowhere.stderr.count("\n")) == (2, "", 1)
 
 
 def test_tube_of_which_a_file_is_gone_is_a_problem_and_hides_no_other(
-    queue: Queue, location: str, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, location: str, tmp_path: Path, clock: ManualClock
 ) -> None:
-    monkeypatch.setenv("TUBEQ_ENGINE", "native")
     buried(queue)
     queue.create_tube("broken").put("a")
     for file in Path(location, "broken").rglob("*.parquet"):
         file.unlink()
     file = tmp_path / "report.html"
 
-    found = CliRunner().invoke(
-        app,
-        ["--location", location, "report", "--html", str(file)],
-        obj=Outside(clock=clock),
-    )
+    assert report(location, file, clock).exit_code == 0
 
     page = file.read_text(encoding="utf-8")
-    assert found.exit_code == 0, found.output
     assert "<strong>damage, broken</strong>" in page
     assert "<b>3</b><span>buried</span>" in page
     with (
@@ -447,20 +419,6 @@ def test_tube_of_which_a_file_is_gone_is_a_problem_and_hides_no_other(
         assert (status, page.count("damage, broken")) == (200, 1)
         assert site.get("/tube/mail")[0] == 200
         assert site.get("/tube/broken")[0] == 200
-
-
-def test_report_into_a_directory_that_is_not_there_ends_with_a_sentence(
-    queue: Queue, location: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TUBEQ_ENGINE", "native")
-    found = CliRunner().invoke(
-        app,
-        ["--location", queue.location, "report", "--html", f"{location}/no/report.html"],
-        obj=Outside(clock=clock),
-    )
-
-    assert (found.exit_code, found.stdout) == (2, "")
-    assert len(found.stderr.splitlines()) == 1
 
 
 @pytest.mark.processes
@@ -515,16 +473,12 @@ def listens_on_loopback_only(port: int) -> bool:
     return {each for each in found if each.endswith(f":{port:04X}")} == {f"0100007F:{port:04X}"}
 
 
-@pytest.mark.processes
-def test_dashboard_without_its_packages_names_the_extra(location: str, queue: Queue) -> None:
-    hidden = "import sys; sys.modules['uvicorn'] = None; import tubeq_spark.cli as c; c.main()"
-    done = subprocess.run(
-        [sys.executable, "-c", hidden, "--location", queue.location, "dashboard", "--port=0"],
-        env=environment(TUBEQ_ENGINE="native"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_dashboard_without_its_packages_names_the_extra(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
 
-    assert (done.returncode, done.stdout) == (2, "")
+    done = invoke("--engine=native", "--location", queue.location, "dashboard", "--port=0")
+
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("tubeq: uvicorn is not installed: pip install")

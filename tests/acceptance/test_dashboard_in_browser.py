@@ -1,7 +1,6 @@
 """The dashboard and the report in a browser: somebody looks around, kicks, and no payload runs.
 
-It needs playwright (extra `browser`) and Chromium, which `make setup` does not install: on Debian
-`apt-get install chromium`. TUBEQ_SCREENS names a directory for pictures of the pages.
+`.ci/nightly browser` installs what it needs: playwright and Chromium. TUBEQ_SCREENS names a directory for pictures.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tubeq_spark.tube import details_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.nightly
 
 EVIL = f"</code></td></table>{SCRIPT}<img src=x onerror=\"document.title='gotcha'\">"
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import consume
 import enqueue
@@ -55,9 +55,6 @@ def named(df):
     failed = df.where(bad).select("task_id", F.lit("a three").alias("error"))
     return work(df), failed  # the results of what has failed are left out
 
-def only_named(df):
-    return named(df)[1]
-
 def fail(df):
     raise RuntimeError("no such luck")
 
@@ -66,10 +63,44 @@ def wrong(df):
 """
 
 
-class Program(Protocol):
-    """Runs a program on the module's queue; returns its exit code, and what it printed and said."""
+class Jobs:
+    """The programs in this process, on a queue and with its Spark session.
 
-    def __call__(self, *arguments: str) -> tuple[int, str, str]: ...
+    Attributes:
+        tube: The name of a tube that no other test has.
+        handlers: A module of handlers, of a name of its own: a process imports a name once.
+    """
+
+    def __init__(self, queue: Queue, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+        self.queue, self._capsys, self._folder = queue, capsys, folder
+        number = next(_numbers)
+        self.tube, self.handlers = f"tube_{number}", f"handlers_{number}"
+        (folder / f"{self.handlers}.py").write_text(HANDLER)
+
+    def make(self, type_name: str = "fifo", **options: Any) -> Tube:
+        """The tube, made natively: that takes a third of the time."""
+        with beside_spark(self.queue.location) as maker:
+            maker.create_tube(self.tube, type_name, **options)
+        return self.queue[self.tube]
+
+    def file(self, name: str, text: str) -> str:
+        """Write a file; returns its path."""
+        (self._folder / name).write_text(text)
+        return str(self._folder / name)
+
+    def put(self, *arguments: str) -> tuple[int, str, str]:
+        """`jobs/enqueue.py`: its exit code, what it prints, and what it says."""
+        return self._run(enqueue.main, *arguments)
+
+    def consume(self, *arguments: str) -> tuple[int, str, str]:
+        """`jobs/consume.py --once`."""
+        return self._run(consume.main, "--once", "--path", str(self._folder), *arguments)
+
+    def _run(self, main: Callable[[list[str]], int], *arguments: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        to = () if any(a.startswith("--tube=") for a in arguments) else (f"--tube={self.tube}",)
+        code = main(["--location", self.queue.location, *to, *arguments])
+        return code, *self._capsys.readouterr()
 
 
 @pytest.fixture(scope="module")
@@ -80,100 +111,48 @@ def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def tube_name() -> str:
-    """A name that no other test has."""
-    return f"tube_{next(_numbers)}"
-
-
-def made(place: Queue, name: str, type_name: str, **options: Any) -> Tube:
-    """A tube, made natively: that takes a third of the time."""
-    with beside_spark(place.location) as maker:
-        maker.create_tube(name, type_name, **options)
-    return place[name]
-
-
-def running(main: Callable[[list[str]], int], queue: Queue, capsys: Any) -> Program:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["--location", queue.location, *arguments])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
-def put_rows(place: Queue, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Program:
-    """`jobs/enqueue.py` in this process, with its Spark session."""
-    return running(enqueue.main, place, capsys)
-
-
-@pytest.fixture
-def handlers(tmp_path: Path) -> str:
-    """A module of handlers, of a name of its own: a process imports a name once."""
-    name = f"handlers_{next(_numbers)}"
-    (tmp_path / f"{name}.py").write_text(HANDLER)
-    return name
-
-
-@pytest.fixture
-def do_tasks(place: Queue, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    """`jobs/consume.py --once` in this process."""
-    run = running(consume.main, place, capsys)
-    return lambda *arguments: run("--once", "--path", str(tmp_path), *arguments)
+def jobs(place: Queue, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Jobs:
+    """The programs."""
+    return Jobs(place, capsys, tmp_path)
 
 
 def ready(tube: Tube) -> list[Task]:
-    return list(tube.tasks_by_state("r"))
+    return sorted(tube.tasks_by_state("r"), key=lambda task: task.task_id)
 
 
 # -- enqueue ----------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-def test_json_lines_become_tasks_as_they_are_and_once_for_a_key(
-    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
-) -> None:
-    lines = tmp_path / "tasks.jsonl"
-    lines.write_text('{"b": 1.0, "a": null}\n\n"text"\n[1, 12345678901234567890]\n')
-    options = (str(lines), f"--tube={tube_name}", "--create=fifo", "--key=one")
+def test_json_lines_become_tasks_as_they_are_and_once_for_a_key(jobs: Jobs) -> None:
+    lines = jobs.file("tasks.jsonl", '{"b": 1.0, "a": null}\n\n"text"\n[1, 12345678901234567890]\n')
+    options = (lines, "--create=fifottl", "--ttl=60", "--key=one")
 
-    code, said, _ = put_rows(*options)
-    again = put_rows(*options)
+    code, said, _ = jobs.put(*options)
+    again = jobs.put(*options)
 
     assert code == 0
-    assert said.startswith(f"put 3 tasks into {tube_name}: ")
-    assert [task.data for task in ready(place.tube(tube_name))] == [
-        {"b": 1.0, "a": None},
-        "text",
-        [1, 12345678901234567890],
-    ]
-    assert again[:2] == (
-        0,
-        f"put nothing into {tube_name}: there are no rows or the key 'one' was used before\n",
-    )
+    assert said.startswith(f"put 3 tasks into {jobs.tube}: ")
+    found = [task.data for task in ready(jobs.queue[jobs.tube])]
+    assert found == [{"b": 1.0, "a": None}, "text", [1, 12345678901234567890]]
+    nothing = f"put nothing into {jobs.tube}: there are no rows or the key 'one' was used before\n"
+    assert again[:2] == (0, nothing)
 
 
 @pytest.mark.thorough
-def test_fields_of_rows_become_payloads_and_options_by_expressions(
-    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
-) -> None:
-    lines = tmp_path / "orders.json"
-    lines.write_text('{"id": 1, "who": "ann", "n": 2}\n{"id": 2, "who": null, "n": 9}\n')
-    csv = tmp_path / "orders.csv"
-    csv.write_text("id;who\n007;bob\n008;\n")
-    tube = made(place, tube_name, "utubettl")
-    to = f"--tube={tube_name}"
+def test_fields_of_rows_become_payloads_and_options_by_expressions(jobs: Jobs) -> None:
+    rows = '{"id": 1, "who": "ann", "n": 2}\n{"id": 2, "who": null, "n": 9}\n'
+    lines, csv = jobs.file("orders.json", rows), jobs.file("orders.csv", "id;who\n007;bob\n008;\n")
+    tube = jobs.make("utubettl")
 
     codes = [
-        put_rows(str(lines), to, "--where=n < 5", "--utube=who", "--pri=n + 1")[0],
-        put_rows(str(lines), to, "--data=who", "--ttl=60 * n", "--where=n > 5")[0],
-        put_rows(str(csv), to, "--option=sep=;", "--select=id", "--select=upper(who) AS who")[0],
+        jobs.put(lines, "--where=n < 5", "--utube=who", "--pri=n + 1")[0],
+        jobs.put(lines, "--data=who", "--ttl=60 * n", "--where=n > 5")[0],
+        jobs.put(csv, "--option=sep=;", "--select=id", "--select=upper(who) AS who")[0],
     ]
 
     assert codes == [0, 0, 0]
-    found = sorted(ready(tube), key=lambda task: task.task_id)
-    assert [(task.data, task.utube, task.pri, task.ttl) for task in found] == [
+    assert [(task.data, task.utube, task.pri, task.ttl) for task in ready(tube)] == [
         ({"id": 1, "who": "ann", "n": 2}, "ann", 3, None),
         (None, None, 0, 540),
         ({"id": "007", "who": "BOB"}, None, 0, None),
@@ -183,250 +162,137 @@ def test_fields_of_rows_become_payloads_and_options_by_expressions(
 
 @pytest.mark.thorough
 def test_tables_and_parquet_become_tasks_typed_where_the_tube_is(
-    put_rows: Program, place: Queue, spark: SparkSession, tube_name: str, tmp_path: Path
+    jobs: Jobs, spark: SparkSession, tmp_path: Path
 ) -> None:
-    tube = made(place, tube_name, "fifo", schema="n BIGINT, twice BIGINT")
-    spark.range(3).write.parquet(str(tmp_path / "three.parquet"))
-    spark.range(10, 12).write.format("delta").save(str(tmp_path / "two"))
-    fields = ("--select=id AS n", "--select=2 * id AS twice", f"--tube={tube_name}")
+    tube = jobs.make(schema="n BIGINT, twice BIGINT")
+    three, two = str(tmp_path / "three.parquet"), str(tmp_path / "two")
+    spark.range(3).write.parquet(three)
+    spark.range(10, 12).write.format("delta").save(two)
 
-    assert put_rows(str(tmp_path / "three.parquet"), *fields)[0] == 0
-    assert put_rows(str(tmp_path / "two"), *fields)[0] == 0
+    for path in (three, two):
+        assert jobs.put(path, "--select=id AS n", "--select=2 * id AS twice")[0] == 0
 
-    found = sorted(
-        task.data["n"] for task in ready(tube) if task.data["twice"] == 2 * task.data["n"]
-    )
-    assert found == [0, 1, 2, 10, 11]
+    found = sorted((task.data["n"], task.data["twice"]) for task in ready(tube))
+    assert found == [(n, 2 * n) for n in (0, 1, 2, 10, 11)]
 
 
 @pytest.mark.thorough
-def test_enqueue_when_used_badly_says_why_and_puts_nothing(
-    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
+def test_enqueue_when_used_badly_or_a_row_cannot_be_read_says_why_and_puts_nothing(
+    jobs: Jobs, tmp_path: Path
 ) -> None:
-    tube = made(place, tube_name, "fifo")
-    lines = tmp_path / "tasks.jsonl"
-    lines.write_text('{"n": 1}\n{bad\n')
-    to = f"--tube={tube_name}"
+    tube = jobs.make()
+    lines = jobs.file("tasks.jsonl", '{"n": 1}\n{bad\n')
+    array = jobs.file("array.json", '[{"n": 1}]\n{"n": 3}\n')
+    csv = jobs.file("rows.csv", "id,who\n1,ann\n2\n")
 
     for options, said in {
-        (str(lines), to): "1 bad rows",
-        (str(lines), "--tube=nowhere"): "no tube named 'nowhere'",
-        (str(tmp_path / "none.jsonl"), to, "--data=n"): "cannot be read as json",
-        (str(tmp_path / "none"), to): "cannot be read as delta",
-        (str(lines), to, "--data=m"): "the columns are: ",
-        (str(lines), to, "--data=n +"): "the columns are: ",
-        (str(lines), to, "--pri=n", "--where=n = 1"): "a fifo",
-        (str(lines), "--tube=new", "--create=fifo", "--data=m"): "the columns are: ",
+        (lines,): "1 bad rows",
+        (lines, "--tube=nowhere"): "no tube named 'nowhere'",
+        (str(tmp_path / "none.jsonl"), "--data=n"): "cannot be read as json",
+        (str(tmp_path / "none"),): "cannot be read as delta",
+        (lines, "--data=m"): "the columns are: ",
+        (lines, "--data=n +"): "the columns are: ",
+        (lines, "--pri=n", "--where=n = 1"): "a fifo",
+        (lines, "--tube=new", "--create=fifo", "--data=m"): "the columns are: ",
+        (lines, "--select=n"): "no object of JSON: {bad (",
+        (array, "--data=n"): 'no object of JSON: [{"n": 1}] (',
+        (csv, "--select=id"): "Malformed CSV record: 2 (",
     }.items():
-        code, printed, sentence = put_rows(*options)
+        code, printed, sentence = jobs.put(*options)
         assert (code, printed) == (2, "")
         # Spark's own log goes the same way.
-        lines_of_ours = [line for line in sentence.splitlines() if not line.startswith("{")]
-        assert len(lines_of_ours) == 1
-        assert said in lines_of_ours[0]
+        [ours] = [line for line in sentence.splitlines() if not line.startswith("{")]
+        assert said in ours
 
     for bad in (("--option=x",), ("--data=n", "--select=n")):
         with pytest.raises(SystemExit, match=r"^2$"):
-            put_rows(str(lines), to, *bad)
+            jobs.put(lines, *bad)
     assert ready(tube) == []
-    assert "new" not in place
-
-
-@pytest.mark.thorough
-def test_enqueue_when_a_row_cannot_be_read_puts_nothing_and_names_it(
-    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
-) -> None:
-    tube = made(place, tube_name, "utubettl")
-    file = tmp_path / "rows"
-    cut, as_json = '{"n": 1}\n{"n": 2, "s"\n', "--format=json"
-
-    for text, options, said in [
-        (cut, [as_json, "--select=n"], 'no object of JSON: {"n": 2, "s" ('),
-        (cut, [as_json, "--where=n = 1"], 'no object of JSON: {"n": 2, "s" ('),
-        ('{"n": 1}\n7\n', [as_json, "--utube=n"], "no object of JSON: 7 ("),
-        ('[{"n": 1}]\n{"n": 3}\n', [as_json, "--data=n"], 'no object of JSON: [{"n": 1}] ('),
-        ('{"n": 1} {"n": 2}\n', [as_json, "--select=n"], 'no object of JSON: {"n": 1} {"n": 2} ('),
-        ("id,who\n1,ann\n2\n", ["--format=csv", "--select=id"], "Malformed CSV record: 2 ("),
-        ('id,who\n1,"a\nb"\n', ["--format=csv"], 'Malformed CSV record: b" ('),
-    ]:
-        file.write_text(text)
-        code, printed, sentence = put_rows(str(file), f"--tube={tube_name}", *options)
-        assert (code, printed) == (2, "")
-        assert f"nothing was put: {file} cannot be read as " in sentence
-        assert said in sentence
-
-    assert ready(tube) == []
+    assert "new" not in jobs.queue
     # Whoever wants such rows as Spark reads them can have them.
-    file.write_text(cut)
-    lenient = put_rows(
-        str(file), f"--tube={tube_name}", as_json, "--select=n", "--option=mode=PERMISSIVE"
-    )
-    assert lenient[0] == 0
+    assert jobs.put(lines, "--select=n", "--option=mode=PERMISSIVE")[0] == 0
     assert [task.data for task in ready(tube)] == [{"n": 1}, {"n": None}]
-
-
-@pytest.mark.thorough
-def test_enqueue_when_files_of_a_folder_have_other_columns_mixes_none_up(
-    put_rows: Program, place: Queue, spark: SparkSession, tube_name: str, tmp_path: Path
-) -> None:
-    tube = made(place, tube_name, "fifo")
-    to = f"--tube={tube_name}"
-    tables, parts = tmp_path / "tables", tmp_path / "parts"
-    tables.mkdir()
-    (tables / "a.csv").write_text("id,who\n1,ann\n")
-    (tables / "b.csv").write_text("who,id\nbob,2\n")
-    spark.range(1).write.parquet(str(parts))
-    spark.range(1, 2).selectExpr("id", "'bob' AS who").write.mode("append").parquet(str(parts))
-
-    refused = put_rows(str(tables), to, "--format=csv")
-    put = put_rows(str(parts), to, "--format=parquet")
-
-    assert refused[:2] == (2, "")
-    assert "CSV header does not conform to the schema" in refused[2]
-    assert put[0] == 0
-    found = sorted((task.data for task in ready(tube)), key=lambda data: data["id"])
-    assert found == [{"id": 0, "who": None}, {"id": 1, "who": "bob"}]
-
-
-@pytest.mark.thorough
-def test_enqueue_when_no_field_is_asked_for_puts_lines_that_are_no_objects(
-    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
-) -> None:
-    tube = made(place, tube_name, "fifottl")
-    lines = tmp_path / "tasks.jsonl"
-    lines.write_text('[1, 2]\n7\n{"n": 1}\n')
-
-    assert put_rows(str(lines), f"--tube={tube_name}", "--ttl=60")[0] == 0
-
-    assert [task.data for task in ready(tube)] == [[1, 2], 7, {"n": 1}]
 
 
 # -- consume ----------------------------------------------------------------------------------
 
 
+def twice_of(spark: SparkSession, results: str) -> dict[int, int]:
+    """What the handler has stored of each task, once each."""
+    rows = spark.read.format("delta").load(results).collect()
+    found = {row["task_id"]: row["twice"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
 @pytest.mark.thorough
-def test_once_does_all_tasks_and_stores_what_the_handler_returns(
-    do_tasks: Program,
-    place: Queue,
-    spark: SparkSession,
-    tube_name: str,
-    tmp_path: Path,
-    handlers: str,
+@pytest.mark.parametrize("handler", ["work", "picky", "named"])
+def test_once_does_all_tasks_but_bad_ones_and_stores_what_the_handler_returns(
+    jobs: Jobs, spark: SparkSession, tmp_path: Path, handler: str
 ) -> None:
-    tube = made(place, tube_name, "fifo")
+    tube, results = jobs.make("fifottl", max_attempts=1), str(tmp_path / "results")
     ids = [task.task_id for task in tube.put_many([{"n": n} for n in range(5)])]
-    results = str(tmp_path / "results")
-    options = (f"--tube={tube_name}", f"--results={results}", "--batch-size=3", f"{handlers}:work")
+    is_bad = int(handler != "work")
 
-    code, log, said = do_tasks(*options)
-    assert (code, len(log.splitlines())) == (0, 2)
-    assert said == "consume.py: finished: 5 tasks, 0 failed batches\n"
-    stored = spark.read.format("delta").load(results).collect()
-    assert {row["task_id"]: row["twice"] for row in stored} == dict(
-        zip(ids, range(0, 10, 2), strict=True)
-    )
-    assert len(stored) == 5
-    assert counts(place, tube) == {"done": 5}
+    code, log, said = jobs.consume(f"--results={results}", f"{jobs.handlers}:{handler}")
+
+    assert code == (3 if is_bad else 0)
+    assert f"{5 - is_bad} tasks done: {5 - is_bad} in " in log
+    expected = dict(zip(ids, range(0, 10, 2), strict=True))
+    if is_bad:
+        assert log.endswith(" s, 4 results, 1 failed (1 buried)\n")
+        assert said.endswith(": 4 tasks, 0 failed batches, 1 failures of single tasks\n")
+        del expected[ids[3]]
+    else:
+        assert said == "consume.py: finished: 5 tasks, 0 failed batches\n"
+    assert [task.task_id for task in tube.tasks_by_state("!")] == ids[3 : 3 + is_bad]
+    assert twice_of(spark, results) == expected
 
 
 @pytest.mark.thorough
-def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
-    do_tasks: Program, place: Queue, tube_name: str, handlers: str
-) -> None:
-    tube = made(place, tube_name, "fifottl")
-    tube.put_many(["a", "b"])
-    to = f"--tube={tube_name}"
+def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(jobs: Jobs) -> None:
+    tube = jobs.make("fifottl")
+    tube.put_many([{"n": 3}, {"n": 4}])
 
-    code, log, said = do_tasks(to, "--max-failures=1", f"{handlers}:fail")
+    code, log, said = jobs.consume("--max-failures=1", f"{jobs.handlers}:fail")
     assert code == 3
     assert log.endswith("a batch of 2 failed, 2 tasks released, 0 buried: no such luck\n")
     assert said == "consume.py: gave up: 0 tasks, 1 failed batches\n"
-    assert counts(place, tube) == {"ready": 2, "total": 2}
-    code, _, said = do_tasks(to, "--max-attempts=2", f"{handlers}:fail")
+    assert counts(jobs.queue, tube) == {"ready": 2, "total": 2}
+    _, log, _ = jobs.consume("--no-halves", "--max-failures=1", f"{jobs.handlers}:picky")
+    assert log.endswith("a batch of 2 failed, 2 tasks released, 0 buried: a three\n")
+    code, _, said = jobs.consume("--max-attempts=3", f"{jobs.handlers}:fail")
     assert (code, said) == (3, "consume.py: finished: 0 tasks, 1 failed batches\n")
-    assert counts(place, tube) == {"buried": 2, "total": 2}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("handler", ["picky", "named"])
-def test_bad_tasks_of_a_batch_are_buried_after_their_attempts_and_the_others_done(
-    do_tasks: Program,
-    place: Queue,
-    spark: SparkSession,
-    tube_name: str,
-    tmp_path: Path,
-    handlers: str,
-    handler: str,
-) -> None:
-    tube = made(place, tube_name, "fifottl", max_attempts=1)
-    ids = [task.task_id for task in tube.put_many([{"n": n} for n in range(5)])]
-    options = (f"--tube={tube_name}", f"--results={tmp_path}/results")
-
-    code, log, said = do_tasks(*options, f"{handlers}:{handler}")
-
-    assert code == 3
-    assert "4 tasks done: 4 in " in log
-    assert log.endswith(" s, 4 results, 1 failed (1 buried)\n")
-    assert said.endswith(
-        "consume.py: finished: 4 tasks, 0 failed batches, 1 failures of single tasks\n"
-    )
-    assert [task.task_id for task in tube.tasks_by_state("!")] == [ids[3]]
-    stored = spark.read.format("delta").load(f"{tmp_path}/results").collect()
-    assert {row["task_id"]: row["twice"] for row in stored} == dict(
-        zip(ids[:3] + ids[4:], [0, 2, 4, 8], strict=True)
-    )
-
-
-@pytest.mark.thorough
-def test_bad_tasks_of_a_batch_alone_need_no_results_and_without_halves_all_fail(
-    do_tasks: Program, place: Queue, tube_name: str, handlers: str
-) -> None:
-    tube = made(place, tube_name, "fifottl")
-    tube.put_many([{"n": n} for n in range(2, 5)])
-    to = f"--tube={tube_name}"
-
-    code, log, _ = do_tasks(to, "--no-halves", "--max-failures=1", f"{handlers}:picky")
-    assert code == 3
-    assert log.endswith("a batch of 3 failed, 3 tasks released, 0 buried: a three\n")
-    code, log, _ = do_tasks(to, "--max-failures=1", f"{handlers}:only_named")
-    assert code == 3
-    assert "2 tasks done: 2 in " in log
-    assert log.endswith("a batch of 1 failed, 1 tasks released, 0 buried: the handler says so\n")
-    assert counts(place, tube) == {"ready": 1, "done": 2, "total": 1}
+    assert counts(jobs.queue, tube) == {"buried": 2, "total": 2}
 
 
 @pytest.mark.thorough
 def test_consume_when_used_badly_says_why_and_gives_back_what_it_took(
-    do_tasks: Program,
-    place: Queue,
-    spark: SparkSession,
-    tube_name: str,
-    tmp_path: Path,
-    handlers: str,
+    jobs: Jobs, spark: SparkSession, tmp_path: Path
 ) -> None:
-    tube = made(place, tube_name, "fifo")
+    tube = jobs.make()
     for name, columns in {
         "fewer": "task_id BIGINT",
         "more": "task_id BIGINT, Twice INT, price INT",
     }.items():
         spark.createDataFrame([], columns).write.format("delta").save(f"{tmp_path}/{name}")
     tube.put("a")
-    to = f"--tube={tube_name}"
-    (tmp_path / "broken.py").write_text("1 / 0")
+    jobs.file("broken.py", "1 / 0")
+    work = f"{jobs.handlers}:work"
 
     for options, said in {
-        (to, "work"): "must be module:function",
-        (to, "no_such_module:work"): "No module named 'no_such_module'",
-        (to, "broken:work"): "division by zero",
-        (to, f"{handlers}:nothing"): "has no function nothing",
-        (to, f"{handlers}:work"): "say by --results where it shall go",
-        (to, f"--results={tmp_path}/r", f"{handlers}:wrong"): "needs a column task_id BIGINT",
-        (to, f"--results={place.location}/{tube_name}", f"{handlers}:work"): "is the tube itself",
-        (to, f"--results={tmp_path}/fewer", f"{handlers}:work"): "it has no column twice",
-        (to, f"--results={tmp_path}/more", f"{handlers}:work"): "the result has no column price",
-        ("--tube=nowhere", f"{handlers}:work"): "no tube named 'nowhere'",
+        ("work",): "must be module:function",
+        ("no_such_module:work",): "No module named 'no_such_module'",
+        ("broken:work",): "division by zero",
+        (f"{jobs.handlers}:nothing",): "has no function nothing",
+        (work,): "say by --results where it shall go",
+        (f"--results={tmp_path}/r", f"{jobs.handlers}:wrong"): "needs a column task_id BIGINT",
+        (f"--results={jobs.queue.location}/{jobs.tube}", work): "is the tube itself",
+        (f"--results={tmp_path}/fewer", work): "it has no column twice",
+        (f"--results={tmp_path}/more", work): "the result has no column price",
+        ("--tube=nowhere", work): "no tube named 'nowhere'",
     }.items():
-        code, printed, sentence = do_tasks(*options)
+        code, printed, sentence = jobs.consume(*options)
         assert (code, printed) == (2, "")
         assert said in sentence
 
@@ -486,19 +352,18 @@ def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
 @pytest.mark.processes
 @pytest.mark.slow
 def test_programs_put_and_consume_until_a_signal_comes(
-    spark: SparkSession, location: str, tmp_path: Path, handlers: str
+    spark: SparkSession, location: str, tmp_path: Path, jobs: Jobs
 ) -> None:
     with Queue(spark, location) as queue:
         queue.create_tube("work", "fifo")
-    lines = tmp_path / "tasks.jsonl"
-    lines.write_text("".join(f"{json.dumps({'n': n})}\n" for n in range(4)))
+    lines = jobs.file("tasks.jsonl", "".join(f"{json.dumps({'n': n})}\n" for n in range(4)))
     results = str(tmp_path / "results")
     common = ["--location", location, "--tube=work"]
 
     with subprocess.Popen(
         [
             *(sys.executable, str(ROOT / "jobs" / "consume.py"), *common),
-            *(f"--results={results}", f"--path={tmp_path}", f"{handlers}:work"),
+            *(f"--results={results}", f"--path={tmp_path}", f"{jobs.handlers}:work"),
         ],
         env=environment(),
         stdout=subprocess.PIPE,
@@ -507,7 +372,7 @@ def test_programs_put_and_consume_until_a_signal_comes(
     ) as consumer:
         try:
             put = subprocess.run(
-                [sys.executable, str(ROOT / "jobs" / "enqueue.py"), *common, str(lines)],
+                [sys.executable, str(ROOT / "jobs" / "enqueue.py"), *common, lines],
                 env=environment(),
                 capture_output=True,
                 text=True,
@@ -526,5 +391,4 @@ def test_programs_put_and_consume_until_a_signal_comes(
     assert "4 tasks done: 4 in " in first
     assert (consumer.returncode, rest) == (0, "")
     assert said.endswith("consume.py: stopped: 4 tasks, 0 failed batches\n")
-    stored = spark.read.format("delta").load(results).select("twice").collect()
-    assert sorted(row["twice"] for row in stored) == [0, 2, 4, 6]
+    assert sorted(twice_of(spark, results).values()) == [0, 2, 4, 6]

@@ -19,7 +19,6 @@ from tubeq_spark import (
     PutItem,
     StoreError,
 )
-from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +65,6 @@ def data_in(tube: Tube, state: str) -> list[Any]:
 # -- what a program says of single tasks -------------------------------------------------------------
 
 
-@pytest.mark.without_spark
 def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -85,7 +83,6 @@ def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
     )
 
 
-@pytest.mark.without_spark
 def test_block_that_names_failed_tasks_when_all_is_settled_ends_quietly(
     new_tube: NewTube,
 ) -> None:
@@ -103,22 +100,6 @@ def test_block_that_names_failed_tasks_when_all_is_settled_ends_quietly(
         raise FailedTasks({})
 
 
-@pytest.mark.without_spark
-def test_block_that_names_failed_tasks_when_others_deleted_one_ends_quietly(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifo")
-
-    with taken(tube, 3) as batch:
-        ids = by_data(batch)
-        tube.delete(ids[0])
-        raise FailedTasks({ids[0]: "gone", ids[1]: "why"})
-
-    assert data_in(tube, "r") == [1]
-    assert counts(queue, tube) == {"ready": 1, "done": 2, "total": 1}
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("reads", [True, False])
 def test_block_that_names_tasks_of_another_batch_lets_the_error_reach_that_batch(
     new_tube: NewTube, queue: Queue, reads: bool
@@ -140,22 +121,6 @@ def test_block_that_names_tasks_of_another_batch_lets_the_error_reach_that_batch
     )
 
 
-@pytest.mark.without_spark
-def test_block_that_names_tasks_of_another_batch_when_all_is_acked_lets_the_error_reach_that_batch(
-    new_tube: NewTube,
-) -> None:
-    orders, mails = new_tube("fifo"), new_tube("fifo")
-    first = orders.put_many(["a", "b"])[0].task_id
-    mails.put("c")
-
-    with orders.take_arrow(2), mails.take_arrow(1) as inner:
-        inner.ack()
-        raise FailedTasks({first: "no price"})
-
-    assert data_in(orders, "r") == ["a"]
-
-
-@pytest.mark.without_spark
 def test_block_that_names_a_task_that_is_in_no_batch_raises_and_acks_nothing(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -174,42 +139,6 @@ def test_block_that_names_a_task_that_is_in_no_batch_raises_and_acks_nothing(
     assert counts(queue, tube) == {"ready": 2, "buried": 1, "total": 3}
 
 
-@pytest.mark.without_spark
-def test_block_that_names_a_task_that_is_in_no_batch_after_the_lease_raises_that_error(
-    new_tube: NewTube, clock: ManualClock, queue: Queue
-) -> None:
-    tube = new_tube("fifottl", ttr=TTR)
-
-    def fail() -> None:
-        with taken(tube, 2):
-            clock.advance(TTR)
-            raise FailedTasks({5: "no task"})
-
-    with pytest.raises(FailedTasks):
-        fail()
-
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-
-
-@pytest.mark.without_spark
-def test_block_that_names_failed_tasks_after_the_lease_says_not_taken(
-    new_tube: NewTube, clock: ManualClock, queue: Queue
-) -> None:
-    tube = new_tube("fifottl", ttr=TTR)
-
-    def fail() -> None:
-        with taken(tube, 2) as batch:
-            ids = by_data(batch)
-            clock.advance(TTR)
-            raise FailedTasks({ids[1]: "late"})
-
-    with pytest.raises(NotTakenError):
-        fail()
-
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
     new_tube: NewTube, queue: Queue, type_name: str, caplog: pytest.LogCaptureFixture
@@ -235,7 +164,6 @@ def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
     assert tube.kick(None, where="error LIKE 'Bury%'") == 1
 
 
-@pytest.mark.without_spark
 def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
     fifottl: Tube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -277,6 +205,7 @@ def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
 # -- process -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -291,45 +220,6 @@ def test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest(
     assert batch.process(lambda _: pytest.fail("nothing is left")) == BatchReport()
 
 
-@pytest.mark.without_spark
-@pytest.mark.parametrize("way", ["raised", "a table"])
-def test_process_of_a_batch_when_a_handler_raises_or_returns_failed_tasks_is_the_same(
-    fifottl: Tube, queue: Queue, way: str
-) -> None:
-    batch = taken(fifottl, 3)
-    ids = by_data(batch)
-
-    def handle(_table: pa.Table) -> pa.Table:
-        if way == "raised":
-            raise FailedTasks({ids[1]: "why"})
-        return pa.table({"error": [None, "why", None], "task_id": list(ids.values())})
-
-    assert batch.process(handle) == BatchReport(2, 1)
-
-    assert data_in(fifottl, "r") == [1]
-
-
-@pytest.mark.without_spark
-def test_process_of_a_batch_when_some_tasks_are_bad_finds_them_and_no_other_loses_an_attempt(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifottl", max_attempts=2)
-    handler = Handler(3, 40)
-    batch = taken(tube, 50)
-
-    assert batch.process(handler) == BatchReport(48, 2)
-
-    assert handler.batches[:3] == [list(range(50)), list(range(25)), list(range(12))]
-    assert data_in(tube, "r") == [3, 40]
-    with tube.take_arrow(50) as batch:
-        report = batch.process(handler)
-    assert (report.done, report.failed, report.buried, report.given_back) == (0, 2, 2, 0)
-    assert str(report.error) == "3 is bad"
-    assert data_in(tube, "!") == [3, 40]
-    assert counts(queue, tube) == {"buried": 2, "done": 48, "total": 2}
-
-
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_the_handler_is_broken_uses_up_no_attempts_of_what_it_has_not_tried(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -351,49 +241,6 @@ def test_process_of_a_batch_when_the_handler_is_broken_uses_up_no_attempts_of_wh
     }
 
 
-@pytest.mark.without_spark
-def test_process_of_a_batch_without_halves_fails_at_all_of_it(fifottl: Tube) -> None:
-    handler = Handler(1)
-
-    report = taken(fifottl, 3).process(handler, halves=False)
-
-    assert (report.done, report.failed, report.given_back) == (0, 3, 0)
-    assert handler.batches == [[0, 1, 2]]
-    assert data_in(fifottl, "r") == [0, 1, 2]
-
-
-@pytest.mark.without_spark
-def test_process_of_a_batch_with_max_attempts_buries_what_failed_so_often(fifo: Tube) -> None:
-    fifo.put("old")
-    fifo.release(fifo.take_many(1)[0].task_id)
-    fifo.put("new")
-
-    report = fifo.take_arrow(2).process(
-        lambda table: FailedTasks(dict.fromkeys(table["task_id"].to_pylist(), "why")),
-        max_attempts=2,
-    )
-
-    assert report == BatchReport(0, 2, 1)
-    assert (data_in(fifo, "!"), data_in(fifo, "r")) == (["old"], ["new"])
-
-
-@pytest.mark.without_spark
-def test_process_of_a_batch_when_it_is_stopped_gives_back_what_it_has_not_tried(
-    fifottl: Tube, queue: Queue
-) -> None:
-    handler = Handler(0)
-    batch = taken(fifottl, 8)
-
-    report = batch.process(handler, stop=lambda: len(handler.batches) == 6)
-
-    assert handler.batches == [[*range(8)], [0, 1, 2, 3], [0, 1], [0], [1], [2, 3]]
-    assert (report.done, report.failed, report.given_back, report.error) == (3, 1, 4, None)
-    assert {task.data: task.attempts for task in fifottl.tasks_by_state("r")} == (
-        {0: 1, 4: 0, 5: 0, 6: 0, 7: 0}
-    )
-
-
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_an_error_says_nothing_of_the_tasks_raises_it(
     fifottl: Tube,
 ) -> None:
@@ -410,7 +257,6 @@ def test_process_of_a_batch_when_an_error_says_nothing_of_the_tasks_raises_it(
     assert [task.attempts for task in fifottl.tasks_by_state("r")] == [1] * 4
 
 
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_its_calls_take_long_renews_the_leases(
     new_tube: NewTube, clock: ManualClock, queue: Queue
 ) -> None:
@@ -430,7 +276,6 @@ def test_process_of_a_batch_when_its_calls_take_long_renews_the_leases(
     assert "renew" not in queue.statistics(tube.name)["calls"]
 
 
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_its_lease_ends_says_not_taken_and_acks_nothing(
     new_tube: NewTube, clock: ManualClock, queue: Queue
 ) -> None:
@@ -450,7 +295,6 @@ def test_process_of_a_batch_when_its_lease_ends_says_not_taken_and_acks_nothing(
         tube.truncate()
 
 
-@pytest.mark.without_spark
 def test_process_of_a_batch_when_an_argument_is_bad_calls_nothing(fifottl: Tube) -> None:
     batch = taken(fifottl, 2)
 
@@ -465,18 +309,6 @@ def test_process_of_a_batch_when_an_argument_is_bad_calls_nothing(fifottl: Tube)
     assert batch.release() == 2
 
 
-@pytest.mark.without_spark
-def test_process_of_a_batch_in_sub_queues_frees_them(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl", ttr=TTR)
-    tube.put_many([PutItem(n, utube=n % 3) for n in range(9)])
-
-    report = tube.take_arrow(9, per_utube=2).process(Handler(1, 5))
-
-    assert report == BatchReport(4, 2)
-    assert sorted(data_of(tube.take_many(9))) == [1, 5, 6]
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize(("halves", "fails_at"), [(True, 1), (True, 3), (False, 1)])
 def test_process_of_a_batch_when_its_tasks_cannot_be_read_raises_and_blames_no_task(
     new_tube: NewTube, monkeypatch: pytest.MonkeyPatch, halves: bool, fails_at: int
@@ -507,27 +339,6 @@ def test_process_of_a_batch_when_its_tasks_cannot_be_read_raises_and_blames_no_t
     ]
 
 
-@pytest.mark.without_spark
-def test_process_of_a_batch_when_its_leases_cannot_be_renewed_raises_and_blames_no_task(
-    new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tube = new_tube("utubettl", ttr=TTR, max_attempts=2)
-    tube.put_many([PutItem(n, utube=n) for n in range(4)])
-    handler = Handler(3)
-
-    def renew(_: HeldBatch) -> None:
-        msg = "503"
-        raise StoreError(msg, passes=True)
-
-    monkeypatch.setattr(HeldBatch, "renew", renew)
-    with pytest.raises(StoreError, match="503"), tube.take_arrow(4) as batch:
-        batch.process(handler)
-
-    assert handler.batches == [[0, 1, 2, 3]]
-    assert [(task.attempts, task.error) for task in tube.tasks_by_state("r")] == [(0, None)] * 4
-    assert len(tube.take_many(4)) == 4
-
-
 # -- failed tasks in a DataFrame ---------------------------------------------------------------------
 
 #: Rows that name failed tasks by SQL over a batch, where the task `bad` is last in whatever order.
@@ -539,6 +350,7 @@ ROWS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
 def test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_none_of_these(
     spark: SparkSession, new_tube: NewTube, rows: str
@@ -550,19 +362,4 @@ def test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_no
     report = tube.take_df(3).process(lambda df: spark.sql(text, batch=df))
 
     assert (report.done, report.failed) == (1, 2)
-    assert data_in(tube, "r") == [0, 2]
-
-
-def test_fail_when_a_frame_has_more_rows_than_the_batch_releases_all_that_it_names(
-    spark: SparkSession, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_many(range(3))
-    several, others = ROWS.values()
-
-    with tube.take_df(3) as batch:
-        with pytest.raises(NotTakenError, match="not in the batch"):
-            batch.fail(spark.sql(others.replace("batch", "{batch}"), batch=batch.df))
-        assert batch.fail(spark.sql(several.replace("batch", "{batch}"), batch=batch.df)) == 2
-
     assert data_in(tube, "r") == [0, 2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
@@ -14,7 +13,7 @@ from tubeq_spark.storage.user_condition import condition_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Engine, NewTube
+    from tests.acceptance.support import NewTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -79,7 +78,6 @@ PICKED: dict[str, list[object]] = {
 }
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("where", PICKED)
 def test_kick_where_a_condition_holds_kicks_these(mixed: Tube, where: str) -> None:
     expected = PICKED[where]
@@ -121,15 +119,20 @@ def test_kick_where_there_is_a_count_kicks_the_first_in_order(
     assert ready(fifo) == ["b", "c"]
 
 
-def test_kick_of_all_kicks_all(new_tube: NewTube) -> None:
-    tube = new_tube("fifo")
-    buried(tube, *range(7))
+def test_kick_where_a_condition_holds_goes_by_what_time_has_ended(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=60, max_attempts=1)
+    buried(tube, PutItem("short", ttl=10), "long")
+    tube.put_many(["worn", "alive"])
+    take(tube)
+    clock.advance(61)
 
-    assert tube.kick(None) == 7
-    assert tube.kick(None) == 0
-    assert tube.kick(None, where="TRUE") == 0
-
-    assert ready(tube) == list(range(7))
+    assert tube.kick(None, where="data = '\"worn\"'") == 1
+    assert ready(tube) == ["worn", "alive"]
+    assert tube.kick(None) == 1
+    assert tube.kick(None) == tube.kick(None, where="TRUE") == 0
+    assert ready(tube) == ["long", "worn", "alive"]
 
 
 def test_kick_where_a_condition_holds_begins_anew_counts_and_tells(
@@ -149,29 +152,6 @@ def test_kick_where_a_condition_holds_begins_anew_counts_and_tells(
     assert (take(tube).attempts, counts(queue, tube)) == (1, {"taken": 1, "buried": 1, "total": 2})
 
 
-def test_kick_where_an_ended_lease_has_worn_a_task_out_finds_it(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=60, max_attempts=1)
-    tube.put_many(["worn", "alive"])
-    take(tube)
-    clock.advance(61)
-
-    assert tube.kick(None, where="data = '\"worn\"'") == 1
-
-    assert ready(tube) == ["worn", "alive"]
-
-
-def test_kick_where_its_ttl_has_ended_leaves_a_task(new_tube: NewTube, clock: ManualClock) -> None:
-    tube = new_tube("fifottl")
-    buried(tube, PutItem("short", ttl=10), "long")
-    clock.advance(11)
-
-    assert tube.kick(None, where="TRUE") == 1
-
-    assert ready(tube) == ["long"]
-
-
 def test_kick_where_the_condition_is_bad_writes_nothing(
     mixed: Tube, queue: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -187,29 +167,3 @@ def test_kick_where_the_condition_is_bad_writes_nothing(
 
     assert versions() == before
     assert counts(queue, mixed) == {"buried": 4, "ready": 1, "total": 5}
-
-
-def test_kick_where_the_payload_has_a_schema_picks_by_other_columns(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl", schema="n BIGINT")
-    buried(tube, PutItem({"n": 1}, pri=1), PutItem({"n": 2}, pri=2))
-
-    with pytest.raises(InvalidOptionError, match="struct"):
-        tube.kick(where="data = 'a'")
-    assert tube.kick(None, where="pri = 2 AND data IS NOT NULL") == 1
-
-    assert ready(tube) == [{"n": 2}]
-
-
-@pytest.mark.without_spark
-def test_kick_where_thousands_hold_is_one_commit(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]], engine: Engine
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_arrow(pa.table({"data": [str(number) for number in range(10_003)]}))
-    tube.bury_many(ids_of(tube.tasks_by_state("r")))
-    before = versions()[tube.name]
-
-    assert tube.kick(10_002, where="data <> '0'") == 10_002
-
-    assert versions()[tube.name] == before + 1
-    assert data_of(tube.tasks_by_state("!")) == [0]

@@ -1,20 +1,27 @@
-"""A session lives while it holds tasks, however they were taken, touched or partly lost."""
+"""Leases: a session lives while it holds tasks, and what one task loses, those taken together with it do not.
+
+The simulation and `tests/stateful/test_leases_against_model.py` have these in all orders; here are the examples.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import calls, counts, data_of, ids_of, take
+from tests.acceptance.support import counts, ids_of, take
+from tests.concurrency.support import rows_of
 from tests.waiting import beat
 from tubeq_spark import NotTakenError, PutItem
-from tubeq_spark.testing import ManualClock
+from tubeq_spark.model.times import to_us
 
 if TYPE_CHECKING:
-    from tests.acceptance.support import Engine, NewTube, Session
+    from collections.abc import Callable
+
+    from tests.acceptance.support import NewTube, Session, SharedTube
     from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
 
 TTR = 60.0
 
@@ -26,7 +33,6 @@ def pass_time(clock: ManualClock, alive: Queue, seconds: float = 3 * TTR) -> Non
         beat(alive._context.session)
 
 
-@pytest.mark.without_spark
 def test_take_late_in_a_lease_renews_it(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -43,7 +49,6 @@ def test_take_late_in_a_lease_renews_it(
     assert mine.ack(task.task_id).data == "second"
 
 
-@pytest.mark.without_spark
 def test_session_lives_as_long_as_its_batch_was_touched_for(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -59,100 +64,6 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
     assert batch.ack() == 1
 
 
-@pytest.mark.without_spark
-def test_session_lives_as_long_as_a_part_of_its_batch_was_touched_for(
-    other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl", ttr=30)
-    tube.put_many(["quick", "long work"])
-    mine = session(ttr=TTR)
-    batch = mine[tube.name].take_arrow(2)
-    quick, long = batch.table["task_id"].to_pylist()
-
-    batch.touch(3600, [long])
-    batch.ack([quick])
-    pass_time(clock, mine)
-
-    assert other[tube.name].take(0) is None
-    assert batch.ack() == 1
-
-
-@pytest.mark.parametrize("goes_on", [True, False])
-@pytest.mark.without_spark
-def test_session_lives_for_a_task_whose_neighbour_was_lost(
-    other: Queue, session: Session, clock: ManualClock, new_tube: NewTube, *, goes_on: bool
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many([PutItem("short", ttr=10), PutItem("long", ttr=3600)])
-    mine = session(ttr=TTR)
-    ids = ids_of(mine[tube.name].take_many(2))
-    clock.advance(11)
-
-    if goes_on:
-        mine[tube.name].ack(take(mine[tube.name]).task_id)
-    else:
-        with pytest.raises(NotTakenError):
-            mine[tube.name].ack_many(ids)
-    pass_time(clock, mine)
-
-    assert data_of(other[tube.name].take_many(2)) == ([] if goes_on else ["short"])
-    assert mine[tube.name].ack(ids[1]).data == "long"
-
-
-@pytest.mark.without_spark
-def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_beat(
-    engine: Engine,
-    queue: Queue,
-    other: Queue,
-    session: Session,
-    clock: ManualClock,
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifo")
-    tube.put("a")
-    mine = session(ttr=TTR)
-    take(mine[tube.name])
-    ahead = ManualClock(clock.now() + dt.timedelta(seconds=TTR + 1))
-    with engine.open(queue.location, clock=ahead) as fast:
-        assert take(fast[tube.name]).data == "a"
-
-    beat(mine._context.session)
-    task = take(mine[tube.name])
-
-    assert other[tube.name].take(0) is None
-    assert mine[tube.name].ack(task.task_id).data == "a"
-
-
-@pytest.mark.without_spark
-def test_batch_whose_first_lease_has_ended_gives_the_others_back(
-    queue: Queue, clock: ManualClock, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many([PutItem("short", ttr=10), PutItem("long", ttr=3600)])
-    batch = tube.take_arrow(2)
-    clock.advance(11)
-
-    with pytest.raises(NotTakenError):
-        batch.ack()
-
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-    assert data_of(tube.take_many(2)) == ["short", "long"]
-
-
-@pytest.mark.without_spark
-def test_batch_release_that_buries_counts_both(queue: Queue, new_tube: NewTube) -> None:
-    tube = new_tube("fifo", max_attempts=1)
-    tube.put_many(list("abc"))
-    batch = tube.take_arrow(3)
-
-    batch.release(batch.table.slice(0, 1))
-    batch.release()
-
-    assert calls(queue, tube) == {"put": 3, "take": 3, "release": 3, "bury": 3}
-    assert counts(queue, tube) == {"buried": 3, "total": 3}
-
-
-@pytest.mark.without_spark
 def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Session) -> None:
     made: Tube = queue.create_tube("of_the_first", temporary=True)
     made.put("a")
@@ -166,12 +77,63 @@ def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Sessi
     assert "of_the_first" not in queue
 
 
-@pytest.mark.without_spark
-def test_counts_beyond_any_table_are_as_good_as_all(new_tube: NewTube) -> None:
-    tube = new_tube("fifo")
-    tube.put_many(["a", "b"])
+# -- neighbours ------------------------------------------------------------------------------------
 
-    assert data_of(tube.take_many(2**40)) == ["a", "b"]
-    tube.release_all()
-    assert tube.take_arrow(2**40).bury() == 2
-    assert tube.kick(2**40) == 2
+SHORT, LONG = 5.0, 1_000.0
+#: What is done to the second task, and the states of both afterwards.
+VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
+    "ack": (lambda tube, b: tube.ack(b), "ar"),
+    "exchange": (lambda tube, b: tube.exchange(ack=[b], take=1), "at"),
+    "bury": (lambda tube, b: tube.bury(b), "ar b!"),
+    "touch": (lambda tube, b: tube.touch(b, 50), "ar bt"),
+}
+
+
+def taken(tube: Tube, ttrs: dict[str, float]) -> list[int]:
+    """Tasks that one take has taken, with a ttr each, so they lie in one lease segment."""
+    tube.put_many([PutItem(name, ttr=ttr) for name, ttr in ttrs.items()])
+    options = {"per_utube": len(ttrs)} if tube.type == "utubettl" else {}
+    return ids_of(tube.take_many(len(ttrs), **options))
+
+
+def states(tube: Tube) -> str:
+    """All tasks as they are now, as in `"ar bt"`."""
+    now_us = to_us(tube._ctx.queue.clock.now())
+    rows = rows_of(tube, "data", "state", now_us=now_us)
+    return " ".join(sorted(row["data"].strip('"') + row["state"] for row in rows))
+
+
+def refuse(tube: Tube, task_id: int) -> None:
+    with pytest.raises(NotTakenError):
+        tube.ack(task_id)
+
+
+@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbour_alone(
+    shared_tube: SharedTube, clock: ManualClock, type_name: str, verb: str
+) -> None:
+    tube, (act, after) = shared_tube(type_name), VERBS[verb]
+    a, b = taken(tube, {"a": SHORT, "b": LONG})
+    clock.advance(SHORT)
+    refuse(tube, a)
+
+    act(tube, b)
+
+    assert states(tube) == after
+
+
+@pytest.mark.thorough
+def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
+    shared_tube: SharedTube, clock: ManualClock
+) -> None:
+    tube = shared_tube("fifottl")
+    ttrs = dict.fromkeys("abcdef", LONG) | {"a": SHORT}
+    ids = taken(tube, ttrs)
+    clock.advance(SHORT)
+
+    with ThreadPoolExecutor(len(ids)) as pool:
+        acks = [pool.submit(tube.ack, task_id) for task_id in ids]
+
+    assert [isinstance(ack.exception(), NotTakenError) for ack in acks] == [True] + [False] * 5
+    assert states(tube) == "ar"

@@ -1,8 +1,12 @@
-"""What a queue says of itself: metrics, health, Prometheus' text, and the notes in its history."""
+"""What a queue says of itself: metrics, health, Prometheus' text, and what a scraper finds while the queue is away."""
 
 from __future__ import annotations
 
 import datetime as dt
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +16,7 @@ from pyspark.errors import PySparkNotImplementedError
 
 from tests.acceptance.support import FOR_EVER, ids_of
 from tests.concurrency.support import Stop, end_heartbeat, stop_at
+from tests.programs import environment
 from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig, prometheus
 from tubeq_spark.testing import ManualClock
 
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.acceptance.command_line import Tubeq
     from tests.acceptance.support import Engine
 
 #: More than all that the tests move the clock.
@@ -112,7 +118,6 @@ def samples(text: str, name: str, **labels: str) -> dict[tuple[str, ...], float]
     }
 
 
-@pytest.mark.without_spark
 def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
     for bad in (-1, float("nan"), "1", True):
         with pytest.raises(InvalidOptionError):
@@ -123,7 +128,6 @@ def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
         queue.health(files=0)
 
 
-@pytest.mark.without_spark
 def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     engine: Engine, shared_location: str, clock: ManualClock, queue: Queue
 ) -> None:
@@ -205,18 +209,68 @@ def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_name
     assert name in found.problems[0].message
 
 
-def test_health_when_a_log_has_no_checkpoints_names_its_tube(location: str) -> None:
-    queue = Queue(None, location, engine="native")
-    queue.create_tube("tube").put("a")
-    log = Path(location, "tube", "_delta_log")
-    newest = max(int(file.stem) for file in log.glob("*.json"))
-    # Commits of nothing, as of a writer whose checkpoints fail.
-    for version in range(newest + 1, newest + 1_102):
-        log.joinpath(f"{version:020}.json").write_text(
-            '{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}\n'
-        )
+# -- tubeq metrics --port ------------------------------------------------------------------------------
 
-    [problem] = queue.health(drift=DAY).problems
 
-    assert (problem.kind, problem.tube) == ("log", "tube")
-    assert problem.message.startswith(f"{newest + 1_102} commits since the last checkpoint")
+def exporting(location: str) -> subprocess.Popen[str]:
+    # A shell has programs in its background ignore Ctrl-C, and so do all that these start.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heard}; import tubeq_spark.cli as c; c.main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, "--location", location, "metrics", "--port=0"],
+        env=environment(TUBEQ_ENGINE="native"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def scrape(url: str) -> str:
+    assert url.startswith("http://")
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        assert answer.headers["content-type"].startswith("text/plain")
+        return str(answer.read().decode())
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("by", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 0, marks=pytest.mark.thorough)],
+)
+def test_metrics_when_scraped_are_of_that_moment_and_tell_when_the_queue_is_away(
+    location: str, by: signal.Signals, code: int
+) -> None:
+    tube = Queue(None, location, engine="native").create_tube("mail")
+    with exporting(location) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            url = process.stdout.readline().strip()
+            tube.put_many(["secret"] * 3)
+
+            found = scrape(url)
+            Path(location).rename(f"{location}-away")
+            away = scrape(url)
+            Path(f"{location}-away").rename(location)
+            again = scrape(url)
+        finally:
+            process.send_signal(by)
+        assert process.wait(60) == code
+        assert [line[:19] for line in process.stderr] == ["tubeq: no queue at "]
+    assert url.startswith("http://127.0.0.1:")
+    assert samples(found, "tubeq_tasks", tube="mail")["ready",] == 3
+    assert samples(found, "tubeq_up") == {(): 1}
+    assert "secret" not in found
+    assert samples(away, "tubeq_up") == {(): 0}
+    assert samples(away, "tubeq_tasks") == {}
+    assert samples(again, "tubeq_up") == {(): 1}
+
+
+def test_exporter_without_prometheus_client_names_the_extra(
+    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+    said = tubeq.refusal("metrics", "--port=0")
+
+    assert said.startswith("tubeq: prometheus_client is not installed: pip install")

@@ -8,7 +8,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube
     from tubeq_spark import Tube
     from tubeq_spark.testing import ManualClock
+
+pytestmark = pytest.mark.frames
 
 
 class Source:
@@ -82,22 +83,6 @@ def test_sink_when_a_batch_is_replayed_adds_nothing(new_tube: NewTube, source: S
 
 
 @pytest.mark.thorough
-def test_sinks_of_several_streams_when_their_batches_bear_the_same_numbers_shadow_nothing(
-    spark: SparkSession, new_tube: NewTube, source: Source, tmp_path: Path
-) -> None:
-    tube = new_tube("fifo")
-    left, right = tube.sink(), tube.sink("right half")
-    source.add("a")
-    source.run(lambda batch, number: (left(batch, number), right(batch, number)))
-    another = Source(spark, tmp_path / "another")
-    another.add("b")
-
-    another.run(tube.sink())
-
-    assert data_in(tube) == ["a", "a", "b"]
-
-
-@pytest.mark.thorough
 def test_sink_when_a_batch_finds_no_room_fails_and_drops_nothing(
     new_tube: NewTube, source: Source
 ) -> None:
@@ -114,33 +99,6 @@ def test_sink_when_a_batch_finds_no_room_fails_and_drops_nothing(
     source.add("b", "c", "d")
     with pytest.raises(StreamingQueryException, match="3 rows never fits"):
         source.run(tube.sink("s"))
-
-
-@pytest.mark.thorough
-def test_sink_when_no_stream_runs_needs_a_name(spark: SparkSession, new_tube: NewTube) -> None:
-    tube = new_tube("fifo")
-    rows = spark.createDataFrame([('"a"',)], "data STRING")
-
-    with pytest.raises(InvalidOptionError, match="name=None"):
-        tube.sink()(rows, 0)
-    for number in (0, 1, 0):
-        tube.sink("mine")(rows, number)
-
-    assert data_in(tube) == ["a", "a"]
-
-
-@pytest.mark.thorough
-def test_sink_when_it_is_sent_to_another_process_is_the_same_stream(
-    spark: SparkSession, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    rows = spark.createDataFrame([('"a"',)], "data STRING")
-    sent = cloudpickle.loads(cloudpickle.dumps(tube.sink("mine")))
-
-    sent(rows, 0)
-    tube.sink("mine")(rows, 0)
-
-    assert data_in(tube) == ["a"]
 
 
 # -- process ----------------------------------------------------------------------------------
@@ -219,21 +177,6 @@ def test_process_when_single_tasks_fail_acks_the_rest_and_goes_on(
 
 
 @pytest.mark.thorough
-def test_process_when_it_shall_not_halve_releases_the_whole_batch(
-    queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_many(["a", "b"])
-    handler = Handler(failures=1)
-
-    query = tube.process(handler, batch_size=2, trigger=None, halves=False)
-    query.awaitTermination()
-
-    assert handler.batches == [["a", "b"]]
-    assert [task.attempts for task in tube.tasks_by_state("r")] == [1, 1]
-
-
-@pytest.mark.thorough
 def test_process_when_it_is_stopped_finishes_its_batch_and_takes_no_other(
     queue: Queue, new_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -255,37 +198,6 @@ def test_process_when_it_is_stopped_finishes_its_batch_and_takes_no_other(
     stopping.result(WAIT)
 
     assert counts(queue, tube) == {"ready": 1, "done": 1, "total": 1}
-
-
-@pytest.mark.thorough
-def test_process_when_the_lease_ends_before_the_handler_returns_acks_nothing(
-    queue: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=60)
-    tube.put_many(["a", "b"])
-
-    def dawdle(_batch: DataFrame) -> None:
-        clock.advance(60)
-
-    tube.process(dawdle, batch_size=1, trigger=None).awaitTermination()
-
-    assert counts(queue, tube) == {"ready": 2, "total": 2}
-
-
-@pytest.mark.thorough
-def test_process_when_a_named_sub_queue_gives_several_hands_them_out_in_order(
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("utube")
-    tube.put_many(["a1", "a2"], utube="a")
-    tube.put("b1", utube="b")
-    handler = Handler()
-
-    query = tube.process(handler, batch_size=5, per_utube=2, utube="a", trigger=None)
-    query.awaitTermination()
-
-    assert handler.batches == [["a1", "a2"]]
-    assert data_of(tube.tasks_by_state("r")) == ["b1"]
 
 
 def test_process_when_an_argument_is_bad_starts_nothing(
@@ -411,39 +323,6 @@ def test_changes_when_a_batch_is_settled_in_pieces_tell_each_piece(
 
 
 @pytest.mark.thorough
-def test_changes_when_tasks_are_exchanged_tell_of_both_ends(
-    feeding: Queue, listener: Listener
-) -> None:
-    tube = feeding.create_tube("fed", "fifo", change_feed=True)
-    tube.put_many(["a", "b"])
-    changes = tube.changes()
-    tube.exchange(ack=[take(tube).task_id], take=1)
-    tube.release_all()
-
-    assert listener.listen(changes) == [
-        ("take", "a", "t"),
-        *[("ack", "a", "-"), ("take", "b", "t")],
-        ("release", "b", "r"),
-    ]
-
-
-@pytest.mark.thorough
-def test_changes_when_a_dataframe_is_put_within_a_capacity_tell_of_its_rows_alone(
-    feeding: Queue, spark: SparkSession, listener: Listener
-) -> None:
-    tube = feeding.create_tube("fed", "limfifottl", capacity=4, change_feed=True)
-    tube.put("first")
-    changes = tube.changes()
-    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS data", "CAST(id AS STRING) AS unique")
-    assert tube.put_df(rows).count == 3
-    assert tube.put_df(rows).count == 0
-
-    told = listener.listen(changes)
-
-    assert told == [("put", number, "r") for number in range(3)]
-
-
-@pytest.mark.thorough
 def test_changes_when_segments_are_compacted_and_tombstones_removed_tell_nothing(
     spark: SparkSession, location: str, listener: Listener
 ) -> None:
@@ -462,7 +341,7 @@ def test_changes_when_segments_are_compacted_and_tombstones_removed_tell_nothing
         assert left.where("state = '-'").count() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
     new_tube: NewTube, listener: Listener, tmp_path: Path
 ) -> None:
@@ -478,19 +357,6 @@ def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
     for number, starting in enumerate((first["version"], first["at"].astimezone(dt.UTC))):
         told = Listener(tmp_path / str(number)).listen(tube.changes(starting))
         assert told == [("put", "first", "r"), ("put", "second", "r")]
-
-
-@pytest.mark.thorough
-def test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one(
-    queue: Queue, listener: Listener
-) -> None:
-    old = queue.create_tube("again")
-    old.put("old")
-    old.drop()
-    new = queue.create_tube("again", change_feed=True)
-    new.put("new")
-
-    assert listener.listen(new.changes(0)) == [("put", "new", "r")]
 
 
 @pytest.mark.thorough

@@ -182,16 +182,3 @@ def test_streaming_sweeps_until_a_signal_comes(
         said,
     )
     assert list(checkpoint.glob("commits/*"))
-
-
-@pytest.mark.thorough
-def test_bad_use_is_refused_before_spark_starts() -> None:
-    for arguments, said in (
-        (["--once"], "sweeper.py: which queue? "),
-        (["--location=q", "--interval=0"], "usage: sweeper.py "),
-        (["--location=q", "--x"], "usage: sweeper.py "),
-    ):
-        result = run_sweeper(sys.executable, str(ROOT / "jobs" / "sweeper.py"), *arguments)
-
-        assert result.returncode == 2
-        assert result.stderr.startswith(said)

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import Changes
-from tests.concurrency.support import on_another_host
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
     Queue,
     TaskNotFoundError,
     TaskState,
-    TubeNotFoundError,
 )
 from tubeq_spark.tarantool15 import Queue15, Task15
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Session
     from tubeq_spark.testing import ManualClock
 
 JOBS = "jobs"
@@ -76,7 +73,6 @@ def drained(old: Queue15, tube: str = JOBS) -> list[Any]:
     return taken
 
 
-@pytest.mark.without_spark
 def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     queue: Queue, old: Queue15
 ) -> None:
@@ -91,15 +87,6 @@ def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     assert take(old).data == ["a", [1, None], "c"]
 
 
-@pytest.mark.without_spark
-def test_take_gives_the_higher_priority_first_then_what_was_put_first(old: Queue15) -> None:
-    for name, pri in [("e", 0), ("c", None), ("d", 127), ("b", 128), ("a", 255)]:
-        old.put(JOBS, name, pri=pri)
-
-    assert drained(old) == list("abcde")
-
-
-@pytest.mark.without_spark
 def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue15) -> None:
     put(old, "highest", pri=255)
     old.urgent(JOBS, "u1", pri=0)
@@ -114,7 +101,6 @@ def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue
     assert drained(old) == ["u3", "u2", "u1", "highest"]
 
 
-@pytest.mark.without_spark
 def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     old: Queue15,
 ) -> None:
@@ -131,20 +117,6 @@ def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     ]
     # As in 1.5 what is put later goes before what was requeued.
     assert drained(old) == ["b", "later", "a", "c"]
-
-
-@pytest.mark.without_spark
-def test_requeue_when_it_is_one_of_a_lease_segment_leaves_the_rest_held(
-    queue: Queue, old: Queue15
-) -> None:
-    put(old, "a", "b", "c")
-    ids = [task.task_id for task in queue[JOBS].take_many(3)]
-
-    old.requeue(ids[0])
-    old.done(ids[1], "result")
-
-    assert drained(old) == ["a"]
-    assert old.ack(ids[2]).status == "done"
 
 
 @pytest.mark.thorough
@@ -183,27 +155,6 @@ def test_done_keeps_a_task_with_other_data_which_nobody_gets(
         foreign.peek(task_id)
 
 
-@pytest.mark.without_spark
-def test_done_task_when_its_life_ends_is_gone_and_is_not_counted_again(
-    queue: Queue, old: Queue15, clock: ManualClock
-) -> None:
-    task_id = held(old, "work", ttl=100)
-    old.done(task_id)
-    done = queue.statistics(JOBS)["tasks"]["done"]
-    clock.advance(99)
-    assert queue.sweep().changed == 0
-    assert old.peek(task_id).data == []
-
-    clock.advance(1)
-
-    with pytest.raises(TaskNotFoundError):
-        old.peek(task_id)
-    assert queue.sweep().tubes[JOBS].expired == 1
-    counted = queue.statistics(JOBS)["tasks"]
-    assert (counted["done"], counted["total"]) == (done, 0)
-
-
-@pytest.mark.without_spark
 def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     old: Queue15, foreign: Queue15
 ) -> None:
@@ -223,7 +174,6 @@ def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     assert drained(old) == ["a"]
 
 
-@pytest.mark.without_spark
 def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     old: Queue15, clock: ManualClock
 ) -> None:
@@ -246,7 +196,6 @@ def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     assert old.take(JOBS, 0) is None
 
 
-@pytest.mark.without_spark
 def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     old: Queue15, foreign: Queue15, clock: ManualClock
 ) -> None:
@@ -261,7 +210,6 @@ def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     assert [foreign.peek(i).status for i in (ready, lost, theirs)] == ["delayed", "ready", "taken"]
 
 
-@pytest.mark.without_spark
 def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: ManualClock) -> None:
     task_id = held(old, "a", ttl=100, ttr=30, pri=5)
     created = clock.now()
@@ -292,7 +240,6 @@ def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: M
         old.meta(UNKNOWN)
 
 
-@pytest.mark.without_spark
 def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     queue: Queue, old: Queue15, other: Queue
 ) -> None:
@@ -320,70 +267,6 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     assert queue["elsewhere"].type == "fifottl"
 
 
-@pytest.mark.without_spark
-def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
-    queue: Queue, session: Session
-) -> None:
-    far = Queue15(on_another_host(session()))
-    assert far.put("again", "old") is not None
-    queue["again"].drop()
-    anew = queue.create_tube("again", "fifottl")
-    buried, ready = anew.put_many(["b", "c"])
-    anew.bury(buried.task_id)
-
-    task = far.take("again", 0)
-
-    assert task is not None
-    assert task.task_id == ready.task_id
-    assert far.peek(buried.task_id).data == "b"
-    assert far.kick("again") == 1
-
-
-@pytest.mark.without_spark
-def test_verbs_of_old_when_options_were_altered_elsewhere_follow_the_new_ones(
-    queue: Queue, other: Queue, clock: ManualClock
-) -> None:
-    old, name = Queue15(queue), "altered"
-    queue.create_tube(name, "limfifottl", capacity=9, ttr=1000)
-    held = [task.task_id for task in (old.urgent(name, n) for n in "abc") if task is not None]
-    for _ in held:
-        take(old, name)
-
-    other[name].alter(capacity=4, max_attempts=1)
-    # Others see it within five seconds.
-    clock.advance(5)
-
-    assert [old.urgent(name, n) is not None for n in "de"] == [True, False]
-    assert old.requeue(held[0]).status == "buried"
-    assert old.release(held[1], ttl=100).status == "buried"
-
-
-@pytest.mark.without_spark
-def test_urgent_when_only_a_task_that_has_ended_takes_the_room_puts(
-    queue: Queue, clock: ManualClock
-) -> None:
-    old, name = Queue15(queue), "ended"
-    queue.create_tube(name, "limfifottl", capacity=1)
-    old.urgent(name, "a", ttl=10)
-    clock.advance(20)
-
-    assert old.urgent(name, "b") is not None
-    assert old.urgent(name, "c") is None
-
-
-@pytest.mark.without_spark
-def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> None:
-    queue.create_tube("no_pri", "utube")
-
-    for verb in (old.put, old.urgent, old.take, old.kick, old.truncate, old.statistics):
-        with pytest.raises(InvalidOptionError, match="'no_pri' is a utube"):
-            verb("no_pri")
-    for verb in (old.kick, old.truncate, old.statistics):
-        with pytest.raises(TubeNotFoundError):
-            verb("nowhere")
-
-
-@pytest.mark.without_spark
 def test_arguments_that_are_none_are_refused_before_anything_is_written(
     old: Queue15, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -413,7 +296,6 @@ def test_arguments_that_are_none_are_refused_before_anything_is_written(
     assert (task.ttl, task.ttr) == (25 * 86_400.0, 60.0)
 
 
-@pytest.mark.without_spark
 def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
     queue: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:

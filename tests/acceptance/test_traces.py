@@ -17,7 +17,6 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.span import TraceState
 
 from tubeq_spark import (
-    FailedTasks,
     NotTakenError,
     Queue,
     QueueConfig,
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark import Task, Tube
-
-pytestmark = pytest.mark.without_spark
 
 TRACED = QueueConfig(traces=True)
 
@@ -141,40 +138,9 @@ def test_verbs_when_traced_leave_a_span_each_with_counts_commits_and_conflicts(
         "messaging.operation.type": "settle",
         "messaging.message.id": str(taken[0].task_id),
     }
-    assert release.name == f"release {tube.name}"
     assert attributes(release)["messaging.message.id"] == str(taken[1].task_id)
-
-
-def test_verb_when_another_commits_first_counts_the_conflict(
-    session: Session, other: Queue, new_tube: NewTube, spans: Spans
-) -> None:
-    name = new_tube("fifottl").name
-    rivals: list[int] = []
-
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("decided", "delete") and rivals:
-            other[name].bury(rivals.pop())
-
-    tube = session(config=QueueConfig(traces=True, observer=observe))[name]
-    task = tube.put("a")
-    rivals.append(task.task_id)
-    tube.delete(task.task_id)
-
-    (span,) = spans.named("delete")
-    assert attributes(span)["tubeq.commits"] == 1
-    assert attributes(span)["tubeq.conflicts"] == 1
-
-
-def test_exchange_when_traced_counts_what_it_takes(tube: Tube, spans: Spans) -> None:
-    tube.put_many(["a", "b", "c"])
-    first = tube.take_many(2)
-    tube.exchange(ack=[task.task_id for task in first], take=5)
-
-    (span,) = spans.named("exchange")
-    assert "messaging.message.id" in attributes(span)
-
-
-def test_take_when_it_finds_nothing_leaves_no_span(tube: Tube, spans: Spans) -> None:
+    tube.truncate()
+    spans.take()
     assert tube.take(timeout=0) is None
     assert not tube.take_arrow(5).count
     assert spans.take() == []
@@ -209,33 +175,6 @@ def test_verb_when_it_is_refused_leaves_a_span_with_the_error(tube: Tube, spans:
     assert attributes(span)["error.type"] == "NotTakenError"
     assert "messaging.message.id" not in attributes(span)
     assert [event.name for event in span.events] == ["exception"]
-
-
-def test_verb_when_a_provider_fails_does_what_it_does(
-    tube: Tube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no span")
-
-    assert tube._ctx.queue.traces is not None
-    monkeypatch.setattr(tube._ctx.queue.traces._tracer, "start_span", fail)
-    tube.put("a")
-    task = tube.take(0)
-    assert task is not None
-    tube.ack(task.task_id)
-
-    tube.put("b")
-    assert tube.work(lambda _: None, idle=0).done == 1
-
-
-def test_verbs_when_they_are_not_traced_leave_no_span(
-    queue: Queue, tube: Tube, spans: Spans
-) -> None:
-    spans.take()
-    plain = queue[tube.name]
-    plain.put("a")
-    plain.work(lambda _: None, idle=0)
-    assert spans.take() == []
 
 
 def test_queue_when_it_is_not_traced_imports_nothing_of_opentelemetry() -> None:
@@ -319,23 +258,26 @@ def test_put_when_it_is_called_in_a_span_makes_the_spans_of_handlers_its_childre
     assert [context_ids(task) for task in tasks] == [caller, caller]
 
 
-def test_put_when_it_is_called_in_no_span_or_not_traced_keeps_no_span(
+def test_put_when_it_is_called_in_no_span_or_not_traced_keeps_and_leaves_none(
     new_tube: NewTube, traced: Queue, queue: Queue, spans: Spans
 ) -> None:
     name = new_tube("fifo").name
+    rows = pa.table({"data": ["1"]})
 
-    task = traced[name].put(1)
-    (other,), _ = put_in_a_span(queue[name], 2)
+    traced[name].put(1)
+    traced[name].put_arrow(rows)
+    spans.take()
+    put_in_a_span(queue[name], 2)
+    with trace.get_tracer("program").start_as_current_span("request"):
+        queue[name].put_arrow(rows)
 
-    assert task is not None
-    assert (task.trace, other.trace) == (None, None)
-    assert [task.trace for task in queue[name].take_many(5)] == [None, None]
+    assert [span.name for span in spans.take()] == ["request"] * 2
+    assert [task.trace for task in queue[name].take_many(5)] == [None] * 4
 
 
 @pytest.mark.parametrize(
     ("type_name", "options", "key", "unique"),
     [
-        ("fifottl", {}, None, False),
         ("fifottl", {}, "once", False),
         ("limfifottl", {"capacity": 9}, None, False),
         ("utubettl", {"schema": "url STRING"}, None, True),
@@ -363,20 +305,6 @@ def test_put_arrow_when_it_is_called_in_a_span_keeps_it_with_each_row(
     assert [task.trace for task in tasks[2:]] == [None] * (0 if unique else 2)
 
 
-def test_put_arrow_when_it_is_called_in_no_span_or_not_traced_keeps_no_span(
-    new_tube: NewTube, traced: Queue, queue: Queue
-) -> None:
-    name = new_tube("fifo").name
-    rows = pa.table({"data": ["1"]})
-
-    traced[name].put_arrow(rows)
-    with trace.get_tracer("program").start_as_current_span("request"):
-        queue[name].put_arrow(rows)
-        traced[name].put_arrow(rows.slice(1))
-
-    assert [task.trace for task in queue[name].take_many(5)] == [None, None]
-
-
 def test_context_of_when_a_task_has_a_tracestate_keeps_it(tube: Tube) -> None:
     state = TraceState([("vendor", "7")])
     parent = trace.NonRecordingSpan(SpanContext(1, 2, is_remote=True, trace_state=state))
@@ -398,31 +326,3 @@ def test_work_when_a_call_has_several_tasks_links_their_traces(tube: Tube, spans
     assert linked(span) == callers
     assert span.parent is None
     assert attributes(span)["messaging.batch.message_count"] == 4
-
-
-def test_work_when_a_handler_fails_leaves_a_span_with_the_error(tube: Tube, spans: Spans) -> None:
-    tube.put({"to": "ann"})
-
-    def fail(_: Task) -> None:
-        raise ValueError("no such person")
-
-    assert tube.work(fail, idle=0, on_error="bury").buried == 1
-
-    (span,) = spans.named("process")
-    assert span.status.status_code is StatusCode.ERROR
-    assert attributes(span)["error.type"] == "ValueError"
-
-
-def test_batch_when_a_handler_works_on_an_arrow_table_leaves_a_span_with_its_size(
-    tube: Tube, spans: Spans
-) -> None:
-    tube.put_many(["a", "b", "c"])
-
-    report = tube.take_arrow(10).process(
-        lambda table: FailedTasks({table["task_id"][0].as_py(): "no"})
-    )
-
-    assert (report.done, report.failed) == (2, 1)
-    (span,) = spans.named("process")
-    assert linked(span) == set()
-    assert attributes(span)["messaging.batch.message_count"] == 3

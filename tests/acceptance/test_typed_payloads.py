@@ -16,7 +16,6 @@ from pyspark.sql import Row
 
 from tests.acceptance.support import Changes, take
 from tests.payload_table import COLUMNS, DAY, SCHEMA, VALUES, expected
-from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem
 
 if TYPE_CHECKING:
@@ -134,7 +133,6 @@ def check_put_arrow(tube: Tube, stored: Stored) -> None:
         assert tube.put_arrow(pa.table(rows)).count == size
 
 
-@pytest.mark.without_spark
 def test_value_when_put_is_stored_or_refused_as_the_table_says(
     typed: Tube, other: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -155,7 +153,6 @@ def test_value_when_put_is_stored_or_refused_as_the_table_says(
     assert versions() == before
 
 
-@pytest.mark.without_spark
 def test_refusal_of_a_value_names_the_column_the_row_the_value_and_the_type(typed: Tube) -> None:
     with pytest.raises(
         InvalidOptionError,
@@ -173,44 +170,6 @@ def test_refusal_of_a_value_names_the_column_the_row_the_value_and_the_type(type
     assert typed.put_arrow(good).count == 1
 
 
-@pytest.mark.without_spark
-@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()], ids=str)
-def test_put_arrow_of_texts_in_a_dictionary_puts_them(new_tube: NewTube, kind: pa.DataType) -> None:
-    tube = new_tube("fifo", schema="text STRING")
-    texts = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int32()), pa.array(["a"], kind))
-
-    assert tube.put_arrow(pa.table({"text": texts})).count == 2
-    assert tube.put_arrow(pa.table({"text": pa.chunked_array([], texts.type)})).count == 0
-
-    assert [task.data for task in tube.take_many(2)] == [{"text": "a"}, {"text": None}]
-
-
-@pytest.mark.without_spark
-def test_put_arrow_of_no_struct_with_a_required_field_puts_what_put_does(new_tube: NewTube) -> None:
-    tube = new_tube(
-        "fifo",
-        schema="part STRUCT<x: INT NOT NULL>, items ARRAY<STRUCT<x: INT NOT NULL>>, "
-        "named MAP<STRING, STRUCT<x: INT NOT NULL>>",
-    )
-    part, one = pa.struct([("x", pa.int64())]), {"x": 1}
-    rows = {
-        "part": pa.array([None, one], part),
-        "items": pa.array([[None, one], None], pa.list_(part)),
-        "named": pa.array([[("k", None), ("l", one)], None], pa.map_(pa.string(), part)),
-    }
-
-    assert tube.put_arrow(pa.table(rows)).count == 2
-    put = [{"part": None, "items": [None, one], "named": {"k": None, "l": one}}]
-    put += [{"part": one, "items": None, "named": None}]
-    tube.put_many(put)
-    assert [task.data for task in tube.take_many(4)] == put + put
-
-    lacking = pa.array([[("k", {"x": None})], None], rows["named"].type)
-    with pytest.raises(InvalidOptionError, match=r"column named=.*NOT NULL.*; the first is row 0$"):
-        tube.put_arrow(pa.table(rows | {"named": lacking}))
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("kind", [pa.timestamp("s", "UTC"), pa.timestamp("ns", "Nowhere/Land")])
 def test_put_arrow_of_a_moment_that_python_cannot_show_is_refused(
     typed: Tube, kind: pa.DataType
@@ -256,44 +215,34 @@ def test_map_comes_back_as_a_dict_by_every_verb_and_may_be_put_again(
     assert [task.data for task in tube.tasks_by_state("r")] == [data] * 2
 
 
-@pytest.mark.without_spark
-@pytest.mark.parametrize("key", [pa.float64(), pa.string(), pa.float32()], ids=str)
-def test_put_of_a_map_with_a_key_twice_is_refused(
-    engine: Engine, queue: Queue, key: pa.DataType
-) -> None:
-    name = {pa.float64(): "DOUBLE", pa.float32(): "FLOAT", pa.string(): "STRING"}[key]
-    tube = engine.create_tube(queue, f"keys_{name}", "fifo", schema=f"m MAP<{name}, INT>")
-    if key == pa.string():
-        twice = [[("a", 1), ("b", 2), ("a", 3)]]
-    else:
-        twice = [[(math.nan, 1), (math.nan, 2)], [(0.0, 1), (-0.0, 2)]]
-        with pytest.raises(InvalidOptionError, match=r": m must be MAP<.*no key NULL or twice"):
-            tube.put({"m": {math.nan: 1, float("nan"): 2}})
-    if key == pa.float32():
-        # Two numbers, and one FLOAT.
-        twice = [[(0.1, 1), (0.1 + 1e-12, 2)]]
-        with pytest.raises(InvalidOptionError, match=r": m must be MAP<.*no key NULL or twice"):
-            tube.put({"m": dict(twice[0])})
-    given = pa.float64() if pa.types.is_floating(key) else key
-    for pairs in twice:
-        rows = pa.table({"m": pa.array([[], pairs], pa.map_(given, pa.int32()))})
-        with pytest.raises(
-            InvalidOptionError, match=r"^table column m=.*no key NULL or twice.*row 1$"
-        ):
-            tube.put_arrow(rows)
+#: Pairs of which two have the same key in a column of a type: as Arrow gives them, and of which type.
+TWICE: dict[str, tuple[pa.DataType, list[tuple[Any, int]]]] = {
+    "STRING": (pa.string(), [("a", 1), ("b", 2), ("a", 3)]),
+    "DOUBLE": (pa.float64(), [(0.0, 1), (-0.0, 2)]),
+    # Two numbers, and one FLOAT.
+    "FLOAT": (pa.float64(), [(0.1, 1), (0.1 + 1e-12, 2)]),
+}
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "schema",
-    [None, *without_spark("tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>")],
-)
+@pytest.mark.parametrize("kind", TWICE)
+def test_put_of_a_map_with_a_key_twice_is_refused(new_tube: NewTube, kind: str) -> None:
+    tube = new_tube("fifo", schema=f"m MAP<{kind}, INT>")
+    given, pairs = TWICE[kind]
+    said = r"m.*no key NULL or twice"
+
+    with pytest.raises(InvalidOptionError, match=f"^table column {said}.*row 1$"):
+        tube.put_arrow(pa.table({"m": pa.array([[], pairs], pa.map_(given, pa.int32()))}))
+    twice = {"FLOAT": dict(pairs), "DOUBLE": {math.nan: 1, float("nan"): 2}}
+    if kind in twice:
+        with pytest.raises(InvalidOptionError, match=f": {said}"):
+            tube.put({"m": twice[kind]})
+
+
+@pytest.mark.parametrize("schema", [None, "tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>"])
 def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
-    engine: Engine, queue: Queue, schema: str | None
+    new_tube: NewTube, schema: str | None
 ) -> None:
-    name = "own_json" if schema is None else "own_typed"
-    options = {} if schema is None else {"schema": schema}
-    tube = engine.create_tube(queue, name, "fifottl", **options)
+    tube = new_tube("fifottl", schema=schema)
 
     def spoil(data: Any) -> None:
         data["tags"].append("spoilt")
@@ -350,6 +299,9 @@ def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) ->
         ("at", pd.NaT),
         ("day", pd.NaT),
         ("day", local),
+        *(("n", value) for value in (np.array([1]), np.array([], np.int64), pd.Series([1, 2]))),
+        *((column, np.timedelta64(5, "ns")) for column in ("big", "n", "number")),
+        *((column, np.ma.masked) for column in ("big", "n", "number")),
         ("items", np.array([[1], [2]])),
         ("items", Row(a=1, b=2)),
         ("counts", Row(k=1)),
@@ -359,66 +311,26 @@ def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) ->
             typed.put({column: value})
 
 
-@pytest.mark.without_spark
-@pytest.mark.parametrize(
-    "value",
-    [
-        np.array([1, 2]),
-        np.array([1]),
-        np.array([], np.int64),
-        np.ma.masked,
-        np.datetime64(5, "ns"),
-        np.timedelta64(5, "ns"),
-        pd.Series([1, 2]),
-        pd.Index([1]),
-    ],
-    ids=lambda value: f"{type(value).__name__} {value!r}".replace("\n", " "),
-)
-def test_put_of_what_is_no_number_in_a_column_of_numbers_is_refused(
-    typed: Tube, value: Any
-) -> None:
-    for column in ("big", "n", "number"):
-        with pytest.raises(InvalidOptionError, match=f": {column} must be "):
-            typed.put({column: value})
-
-
 # -- columns that no tube is made with -------------------------------------------------------------
 
 
-@pytest.mark.without_spark
-@pytest.mark.parametrize(
-    "column",
-    [
-        "task_id",
-        "Pri",
-        "UTUBE",
-        "`ttl`",
-        "ttr",
-        "delay",
-        "attempts",
-        "created",
-        "tubeq_place",
-    ],
-)
-def test_create_tube_with_a_column_of_a_batch_is_refused_before_anything_is_written(
-    engine: Engine, queue: Queue, column: str
+def test_create_tube_with_a_column_that_cannot_be_is_refused_before_anything_is_written(
+    engine: Engine, queue: Queue
 ) -> None:
     before = engine.versions(queue.location)
-    for exists in (False, True):
-        with pytest.raises(InvalidOptionError, match=rf"^schema=.*, not '{column.strip('`')}'$"):
-            queue.create_tube("refused", schema=f"n INT, {column} BIGINT", if_not_exists=exists)
+    of_batch = ("task_id", "Pri", "UTUBE", "`ttl`", "ttr", "delay", "attempts", "created")
+    for column in (*of_batch, "tubeq_place"):
+        for exists in (False, True):
+            said = rf"^schema=.*, not '{column.strip('`')}'$"
+            with pytest.raises(InvalidOptionError, match=said):
+                queue.create_tube("refused", schema=f"n INT, {column} INT", if_not_exists=exists)
+    for kind in ("MAP<STRUCT<a: INT>, INT>", "ARRAY<STRUCT<m: MAP<ARRAY<INT>, INT>>>"):
+        with pytest.raises(InvalidOptionError, match="keys of a MAP cannot have parts"):
+            queue.create_tube("refused", schema=f"m {kind}")
     assert engine.versions(queue.location) == before
     assert "refused" not in queue.tubes()
 
 
-@pytest.mark.without_spark
-def test_create_tube_with_maps_that_are_no_dicts_is_refused(queue: Queue) -> None:
-    for kind in ("MAP<STRUCT<a: INT>, INT>", "ARRAY<STRUCT<m: MAP<ARRAY<INT>, INT>>>"):
-        with pytest.raises(InvalidOptionError, match="keys of a MAP cannot have parts"):
-            queue.create_tube("refused", schema=f"m {kind}")
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("kind", ["ARRAY<{}>", "MAP<STRING, {}>", "STRUCT<x: {}>"])
 def test_create_tube_with_columns_nested_too_deep_is_refused_before_anything_is_written(
     engine: Engine, queue: Queue, kind: str

@@ -1,23 +1,17 @@
-"""Unique tasks: at most one stored task of a tube has a key, in whatever state it is."""
+"""Unique tasks: at most one stored task of a tube has a key, whatever its state, and with `unique_for` for a while longer.
+
+The simulation puts keys in all orders of steps; here one reads which put returns which task, for each verb that puts.
+"""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import WAIT, Changes, calls, data_of, ids_of, take
-from tubeq_spark import (
-    Driver,
-    InvalidOptionError,
-    PutItem,
-    Queue,
-    TaskState,
-    TubeNotFoundError,
-)
+from tests.acceptance.support import counts, data_of, ids_of, take
+from tubeq_spark import InvalidOptionError, PutItem, Queue, TaskState, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,17 +22,21 @@ if TYPE_CHECKING:
     from tubeq_spark import Task, Tube
     from tubeq_spark.testing import ManualClock
 
-#: Seconds of a ttl, a ttr or a delay.
-SPAN = 10
+#: Seconds of a ttl, a ttr or a delay, and for which a key stays in use.
+SPAN, KEPT = 10, 100
 #: More keys than a statement names one by one.
 MANY = 450
 
-BAD_KEYS = [True, 1.5, b"k", ["k"], {"k": 1}, "\ud800", "k" * 1_025, "ü" * 513]
+
+def keyed(*keys: str | None) -> list[PutItem]:
+    """Items whose data is their key."""
+    return [PutItem(key, unique=key) for key in keys]
 
 
-def keyed(**options: Any) -> PutItem:
-    """An item whose data is its key."""
-    return PutItem(options["unique"], **options)
+def put(tube: Tube, key: str, data: str = "again", **options: Any) -> Task:
+    task = tube.put(data, unique=key, **options)
+    assert task is not None
+    return task
 
 
 def all_tasks(tube: Tube) -> list[Task]:
@@ -53,13 +51,7 @@ def rows(keys: list[str | int | None], **columns: list[Any]) -> pa.Table:
     return pa.table({"data": pa.array(data, pa.string()), "unique": keys, **columns})
 
 
-def test_put_when_its_key_is_free_adds_a_task_that_has_it(fresh_tube: Tube) -> None:
-    task = fresh_tube.put("a", unique="k")
-
-    assert task is not None
-    assert (task.unique, task.data) == ("k", "a")
-    assert fresh_tube.peek(task.task_id).unique == "k"
-    assert take(fresh_tube).unique == "k"
+# -- put -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -70,52 +62,36 @@ def test_put_when_its_key_is_a_text_or_an_integer_has_it_as_a_text(
     fifo: Tube, given: str | int, key: str
 ) -> None:
     first = fifo.put("a", unique=given)
-    second = fifo.put("b", unique=key)
 
     assert first is not None
-    assert second is not None
-    assert (first.unique, second.task_id) == (key, first.task_id)
+    assert (first.unique, fifo.peek(first.task_id).unique) == (key, key)
+    assert put(fifo, key).task_id == first.task_id
+    assert take(fifo).unique == key
 
 
-def test_put_when_no_key_is_given_is_equal_to_no_other(fifo: Tube) -> None:
-    fifo.put_many(["a", PutItem("a", unique=None), "a"], unique=None)
-
-    assert data_of(all_tasks(fifo)) == ["a", "a", "a"]
-
-
-def _taken(tube: Tube) -> TaskState:
-    return take(tube).state
-
-
-def _buried(tube: Tube) -> TaskState:
-    return tube.bury(all_tasks(tube)[0].task_id).state
+#: What becomes of a task, and what a put of its key returns.
+STATES: dict[str, tuple[Callable[[Tube, Task], object], TaskState]] = {
+    "put": (lambda _tube, _task: None, TaskState.READY),
+    "taken": (lambda tube, _: take(tube), TaskState.TAKEN),
+    "buried": (lambda tube, task: tube.bury(task.task_id), TaskState.BURIED),
+    "kicked": (lambda tube, task: (tube.bury(task.task_id), tube.kick()), TaskState.READY),
+    "released": (lambda tube, _: tube.release(take(tube).task_id), TaskState.READY),
+    "delayed": (lambda tube, _: tube.release(take(tube).task_id, delay=SPAN), TaskState.DELAYED),
+}
 
 
-def _kicked(tube: Tube) -> TaskState:
-    _buried(tube)
-    tube.kick()
-    return TaskState.READY
-
-
-def _released(tube: Tube) -> TaskState:
-    return tube.release(take(tube).task_id).state
-
-
-@pytest.mark.parametrize(
-    "becomes", [lambda _: TaskState.READY, _taken, _buried, _kicked, _released]
-)
+@pytest.mark.parametrize("kept", [None, KEPT])
+@pytest.mark.parametrize("becomes", STATES)
 def test_put_when_a_task_in_whatever_state_has_the_key_returns_it_and_adds_nothing(
-    new_tube: NewTube,
-    versions: Callable[[], dict[str, int]],
-    becomes: Callable[[Tube], TaskState],
+    new_tube: NewTube, versions: Callable[[], dict[str, int]], becomes: str, kept: float | None
 ) -> None:
-    tube = new_tube("fifottl")
-    first = tube.put("a", unique="k")
-    assert first is not None
-    state = becomes(tube)
+    tube = new_tube("fifottl", unique_for=kept)
+    first = put(tube, "k", "a")
+    act, state = STATES[becomes]
+    act(tube, first)
     before = versions()
 
-    second = tube.put("b", unique="k", pri=1)
+    second = put(tube, "k", "b", pri=1)
 
     assert second == tube.peek(first.task_id)
     assert (second.state, second.data, second.unique) == (state, "a", "k")
@@ -123,100 +99,15 @@ def test_put_when_a_task_in_whatever_state_has_the_key_returns_it_and_adds_nothi
     assert data_of(all_tasks(tube)) == ["a"]
 
 
-def test_put_when_a_delayed_task_has_the_key_returns_it(fifottl: Tube) -> None:
-    first = fifottl.put("a", unique="k", delay=SPAN)
-
-    assert fifottl.put("b", unique="k") == first
-
-
-def test_put_when_the_lease_of_the_task_has_ended_returns_it_ready(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=SPAN)
-    tube.put("a", unique="k")
-    take(tube)
-    clock.advance(SPAN)
-
-    again = tube.put("b", unique="k")
-
-    assert again is not None
-    assert (again.state, again.data, again.attempts) == (TaskState.READY, "a", 1)
-
-
-def _acked(tube: Tube) -> None:
-    tube.ack(take(tube).task_id)
-
-
-def _acked_as_a_batch(tube: Tube) -> None:
-    with tube.take_arrow(9):
-        pass
-
-
-def _exchanged(tube: Tube) -> None:
-    tube.exchange(ack=[take(tube).task_id], take=1)
-
-
-def _deleted(tube: Tube) -> None:
-    tube.delete(all_tasks(tube)[0].task_id)
-
-
-@pytest.mark.parametrize(
-    "end", [_acked, _acked_as_a_batch, _exchanged, _deleted, lambda tube: tube.truncate()]
-)
-def test_put_when_the_task_with_the_key_has_gone_adds_a_task(
-    tube: Tube, end: Callable[[Tube], None]
-) -> None:
-    first = tube.put("a", unique="k")
-    end(tube)
-
-    second = tube.put("b", unique="k")
-
-    assert first is not None
-    assert second is not None
-    assert second.task_id > first.task_id
-    assert data_of(all_tasks(tube)) == ["b"]
-
-
-@pytest.mark.parametrize("swept", [False, True])
-def test_put_when_the_ttl_of_the_task_with_the_key_has_ended_adds_a_task(
-    new_tube: NewTube, queue: Queue, clock: ManualClock, *, swept: bool
-) -> None:
-    tube = new_tube("fifottl", ttr=1)
-    tube.put("a", unique="k", ttl=SPAN)
-    clock.advance(SPAN)
-    if swept:
-        queue.sweep()
-
-    second = tube.put("b", unique="k")
-    third = tube.put("c", unique="k")
-
-    assert (second, data_of(all_tasks(tube))) == (third, ["b"])
-    assert calls(queue, tube)["ttl"] == 1
-    assert calls(queue, tube)["put"] == 2
-
-
-def test_put_when_a_touch_came_before_the_end_of_the_ttl_returns_the_task(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put("a", unique="k", ttl=SPAN)
-    tube.touch(take(tube).task_id, SPAN)
-    clock.advance(SPAN)
-
-    again = tube.put("b", unique="k")
-
-    assert again is not None
-    assert (again.state, again.data) == (TaskState.TAKEN, "a")
-
-
+@pytest.mark.nightly
 def test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:
     tube = new_tube("fifo")
-    (b,) = tube.put_many([keyed(unique="b")])
+    (b,) = tube.put_many(keyed("b"))
     before = versions()[tube.name]
 
-    tasks = tube.put_many([keyed(unique=key) for key in "abcab"] + ["x"])
+    tasks = tube.put_many([*keyed(*"abcab"), "x"])
 
     assert data_of(tasks) == ["a", "b", "c", "a", "b", "x"]
     assert tasks[1] == tasks[4] == b
@@ -227,146 +118,199 @@ def test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_ite
     assert versions()[tube.name] == before + 1
 
 
-def test_put_many_when_a_key_is_for_all_items_adds_the_first(fifo: Tube) -> None:
-    tasks = fifo.put_many(["a", "b", PutItem("c", unique="other"), "d"], unique="k")
-
-    assert data_of(tasks) == ["a", "a", "c", "a"]
-    assert data_of(all_tasks(fifo)) == ["a", "c"]
-
-
-@pytest.mark.without_spark
-def test_put_many_when_there_are_many_keys_adds_each_once(fifo: Tube) -> None:
-    first = fifo.put_many([keyed(unique=str(n)) for n in range(0, MANY, 2)])
-
-    tasks = fifo.put_many([keyed(unique=str(n)) for n in range(MANY)])
-
-    assert data_of(tasks) == [str(n) for n in range(MANY)]
-    assert tasks[::2] == first
-    assert len(all_tasks(fifo)) == MANY
-
-
-def test_put_when_the_key_is_there_counts_and_tells_only_of_what_it_adds(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube, changes = new_tube("fifo"), Changes()
-    tube.on_task_change(changes)
-
-    tube.put_many([keyed(unique=key) for key in "aab"])
-    tube.put("b", unique="b")
-
-    assert calls(queue, tube)["put"] == 2
-    assert [data for _, data, _ in changes.drain()] == ["a", "b"]
-
-
-def test_put_when_another_tube_has_the_key_adds_a_task(new_tube: NewTube) -> None:
-    one, other = new_tube("fifo"), new_tube("utube")
-
-    assert one.put("a", unique="k") != other.put("b", unique="k", utube="u")
-    assert data_of(all_tasks(other)) == ["b"]
-
-
-def test_put_when_another_sub_queue_has_the_key_returns_that_task(new_tube: NewTube) -> None:
-    tube = new_tube("utube")
-    first = tube.put("a", utube="u", unique="k")
-
-    assert tube.put("b", utube="v", unique="k") == first
-
-
 def test_put_when_the_tube_was_dropped_and_created_again_adds_a_task(
     engine: Engine, queue: Queue, new_tube: NewTube
 ) -> None:
-    tube = new_tube("fifo")
-    tube.put("a", unique="k")
+    tube = new_tube("fifo", unique_for=KEPT)
+    tube.put_many(keyed("k", "done"))
+    tube.delete(all_tasks(tube)[1].task_id)
     tube.drop()
-    again = engine.create_tube(queue, tube.name, "fifo")
+    again = engine.create_tube(queue, tube.name, "fifo", unique_for=KEPT)
 
-    again.put("b", unique="k")
-    again.put("c", unique="k")
+    assert put(again, "done").state is TaskState.READY
+    assert "done" not in counts(queue, again)
+    put(again, "k", "b")
     queue.sweep()
-    again.put("d", unique="k")
-
-    assert data_of(all_tasks(again)) == ["b"]
+    assert put(again, "k", "c").data == "b"
     with pytest.raises(TubeNotFoundError):
-        tube.put("e", unique="k")
+        put(tube, "k")
 
 
 def test_put_when_the_tube_is_full_returns_a_task_that_has_the_key(new_tube: NewTube) -> None:
-    tube = new_tube("limfifottl", capacity=2)
-    a = tube.put("a", unique="a")
-    b, again = tube.put_many([keyed(unique="b"), keyed(unique="a")])
+    tube = new_tube("limfifottl", capacity=2, unique_for=KEPT)
+    tube.put_many(keyed("done"))
+    tube.ack(take(tube).task_id)
+    a, b, again = tube.put_many(keyed(*"aba"))
 
     assert again == a
     assert tube.put("x", unique="x") is None
-    assert tube.put_many([keyed(unique="a"), keyed(unique="x")]) == []
-    assert tube.put_many([keyed(unique="a"), keyed(unique="b")]) == [a, b]
-    assert tube.put("y", unique="a", timeout=SPAN) == a
+    assert tube.put_many(keyed("a", "x")) == []
+    assert tube.put_many(keyed("a", "b")) == [a, b]
+    assert put(tube, "a", timeout=SPAN) == a
+    assert put(tube, "done").state is TaskState.DONE
     assert data_of(all_tasks(tube)) == ["a", "b"]
 
 
-def test_put_when_the_tube_has_a_schema_adds_each_key_once(new_tube: NewTube) -> None:
-    tube = new_tube("fifo", schema="url STRING, n INT")
-
-    tube.put({"url": "a", "n": 1}, unique="k")
-    again = tube.put({"url": "b", "n": 2}, unique="k")
-
-    assert again is not None
-    assert again.data == {"url": "a", "n": 1}
-
-
-@pytest.mark.parametrize("key", BAD_KEYS)
+@pytest.mark.parametrize("key", [True, 1.5, b"k", ["k"], "\ud800", "k" * 1_025, "ü" * 513])
 def test_put_when_its_key_is_bad_is_refused_before_anything_is_written(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]], key: Any
+    fifo: Tube, versions: Callable[[], dict[str, int]], key: Any
 ) -> None:
-    tube = new_tube("utubettl")
     before = versions()
 
     with pytest.raises(InvalidOptionError, match="unique"):
-        tube.put("a", unique=key)
+        fifo.put("a", unique=key)
     with pytest.raises(InvalidOptionError, match=r"items\[1\]: unique"):
-        tube.put_many([PutItem("a", unique="k"), PutItem("b", unique=key)])
+        fifo.put_many([PutItem("a", unique="k"), PutItem("b", unique=key)])
+    if key not in (["k"], "\ud800"):
+        with pytest.raises(InvalidOptionError, match="unique"):
+            fifo.put_arrow(pa.table({"data": ["1"], "unique": [key]}))
 
     assert versions() == before
 
 
-def test_put_when_a_driver_is_the_programs_own_has_keys(queue: Queue, new_tube: NewTube) -> None:
-    if "plain" not in queue._context.drivers:
-        queue.register_driver(
-            "plain", Driver("", frozenset({"temporary"}), frozenset(), ("task_id",), timed=False)
-        )
-    tube = new_tube("plain")
-
-    assert tube.put("a", unique="k") == tube.put("b", unique="k")
+# -- after the end of a task -----------------------------------------------------------------------
 
 
-def test_put_when_threads_put_one_key_at_once_adds_one_task(new_tube: NewTube) -> None:
-    tube, together = new_tube("fifo"), threading.Barrier(4)
-
-    def put(n: int) -> list[Task]:
-        together.wait(WAIT)
-        return tube.put_many([PutItem(n, unique="k"), PutItem(n, unique=f"own {n}")])
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(put, range(4)))
-
-    assert len({tasks[0] for tasks in found}) == 1
-    assert len(all_tasks(tube)) == 5
+def _ack(tube: Tube) -> None:
+    for _ in range(2):
+        tube.ack(take(tube).task_id)
 
 
-def test_put_when_its_key_is_the_first_of_the_tube_adds_columns_and_commits_once_afterwards(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+def _ack_some(tube: Tube) -> None:
+    tasks = tube.take_many(3)
+    tube.ack_many(ids_of(tasks[:2]))
+    tube.release(tasks[2].task_id)
+
+
+def _exchange(tube: Tube) -> None:
+    first, second = tube.take_many(2)
+    (third,) = tube.exchange(ack=[first.task_id], take=1)
+    tube.ack(second.task_id)
+    tube.release(third.task_id)
+
+
+def _batch(tube: Tube) -> None:
+    batch = tube.take_arrow(3)
+    batch.ack(batch.table.column("task_id").to_pylist()[:2])
+    batch.release()
+
+
+def _delete(tube: Tube) -> None:
+    tube.delete(take(tube).task_id)
+    tube.delete(next(tube.tasks_by_state("r")).task_id)
+
+
+#: How two tasks of three come to their end.
+ENDS = [_ack, _ack_some, _exchange, _batch, _delete]
+LIMITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fifo": ("fifo", {}),
+    "utubettl": ("utubettl", {}),
+    "most_taken": ("fifottl", {"most_taken": 3}),
+    "aging": ("fifottl", {"aging": SPAN}),
+    "parallel": ("utubettl", {"parallel": 2}),
+    "fair": ("utubettl", {"order": "fair"}),
+    "capacity": ("limfifottl", {"capacity": 9}),
+}
+
+
+def assert_kept(tube: Tube, clock: ManualClock, *keys: str, seconds: float = KEPT) -> None:
+    """The keys are in use for so many seconds more, and then free."""
+    clock.advance(seconds - 1)
+    for task in tube.put_many(keyed(*keys)):
+        assert (task.state, task.data, task.unique in keys) == (TaskState.DONE, None, True)
+    clock.advance(1)
+    for task in tube.put_many(keyed(*keys)):
+        assert task.state is TaskState.READY
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"), [*((name, KEPT) for name in LIMITS), ("fifo", None), ("fifo", 0)]
+)
+@pytest.mark.parametrize("end", ENDS)
+def test_put_when_the_task_with_the_key_has_ended_adds_one_once_unique_for_is_over(
+    new_tube: NewTube,
+    queue: Queue,
+    clock: ManualClock,
+    limit: str,
+    end: Callable[[Tube], None],
+    kept: float | None,
 ) -> None:
-    tube = new_tube("fifo")
-    tube.put("plain")
+    type_name, options = LIMITS[limit]
+    tube = new_tube(type_name, unique_for=kept, **options)
+    utubes = type_name == "utubettl"
+    tasks = tube.put_many(
+        PutItem(key, unique=None if key == "plain" else key, utube=key if utubes else None)
+        for key in ("a", "b", "plain")
+    )
+
+    end(tube)
+
+    assert data_of(tube.tasks_by_state("r")) == ["plain"]
+    assert counts(queue, tube)["done"] == 2
+    if kept:
+        assert put(tube, "a").task_id == tasks[0].task_id
+        assert_kept(tube, clock, "a", "b")
+        assert counts(queue, tube)["done"] == 2
+    else:
+        assert put(tube, "a").task_id > tasks[2].task_id
+
+
+def test_put_when_the_task_has_ended_returns_it_as_done_without_data_and_error(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", unique_for=KEPT, schema="url STRING, n INT")
+    (first,) = tube.put_many([PutItem({"url": "a", "n": 1}, unique="k", pri=5)])
+    tube.release(take(tube).task_id, error="no mailbox ann@example.org")
+    tube.ack(take(tube).task_id)
+
+    task = tube.put({"url": "b", "n": 2}, unique="k")
+
+    assert task is not None
+    assert (task.task_id, task.state, task.data) == (first.task_id, TaskState.DONE, None)
+    assert (task.pri, task.unique, task.owner, task.error) == (5, "k", None, None)
+    # No other verb knows it.
+    assert list(tube.tasks_by_state("-")) == []
+    assert counts(queue, tube) == {"done": 1}
+    with pytest.raises(LookupError, match=str(task.task_id)):
+        tube.peek(task.task_id)
+
+
+@pytest.mark.nightly
+def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("fifo", unique_for=KEPT)
+    tube.put_many(keyed("a", "b", "c"))
+    tube.take_arrow(2).ack()
+    queue.sweep()
+    assert put(tube, "a").state is TaskState.DONE
+    clock.advance(KEPT)
+
+    assert queue.sweep().tubes[tube.name].removed == 3
     before = versions()
+    assert queue.sweep().tubes[tube.name].removed == 0
 
-    tube.put("a", unique="a")
-    tube.put("b", unique="b")
+    assert versions()[tube.name] == before[tube.name]
+    assert counts(queue, tube)["done"] == 2
+    assert put(tube, "a").state is TaskState.READY
 
-    after = versions()
-    assert after[tube.name] - before[tube.name] in (2, 3, 4)
-    tube.put("c", unique="c")
-    assert versions()[tube.name] == after[tube.name] + 1
-    assert data_of(all_tasks(tube)) == ["plain", "a", "b", "c"]
+
+def test_put_when_there_are_many_keys_adds_each_once_and_keeps_each(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifo", unique_for=KEPT)
+    names = [str(n) for n in range(MANY)]
+    first = tube.put_many(keyed(*names[::2]))
+
+    tasks = tube.put_many(keyed(*names))
+
+    assert (data_of(tasks), tasks[::2]) == (names, first)
+    tube.ack_many(ids_of(tube.take_many(MANY)))
+    again = tube.put_many([*keyed(*names), "plain"])
+    assert {task.state for task in again[:-1]} == {TaskState.DONE}
+    assert tube.put_arrow(pa.table({"data": ['"x"'] * MANY, "unique": names})).count == 0
+    assert counts(queue, tube)["done"] == MANY
+    assert data_of(tube.tasks_by_state("r")) == ["plain"]
 
 
 # -- put_arrow -------------------------------------------------------------------------------------
@@ -376,105 +320,44 @@ def test_put_arrow_when_keys_are_there_adds_the_others_once_each(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:
     tube = new_tube("fifo")
-    tube.put("old", unique="b")
+    put(tube, "b", "old")
     before = versions()[tube.name]
 
     result = tube.put_arrow(rows(["a", "b", None, "a", "c", None, "b"]))
 
     tasks = all_tasks(tube)
-    assert [(task.data, task.unique) for task in tasks] == [
-        ("old", "b"),
-        (0, "a"),
-        (2, None),
-        (4, "c"),
-        (5, None),
-    ]
-    assert (result.count, result.first_task_id, result.last_task_id) == (
-        4,
-        tasks[1].task_id,
-        tasks[4].task_id,
-    )
+    found = [(task.data, task.unique) for task in tasks]
+    assert found == [("old", "b"), (0, "a"), (2, None), (4, "c"), (5, None)]
+    ids = (result.first_task_id, result.last_task_id)
+    assert (result.count, *ids) == (4, tasks[1].task_id, tasks[4].task_id)
     assert versions()[tube.name] == before + 1
     assert tube.put_arrow(rows(["a", "b", "c"])).count == 0
     assert versions()[tube.name] == before + 1
+    put(tube, "1")
+    assert tube.put_arrow(rows([1, 2, None])).count == 2
+    assert [task.unique for task in all_tasks(tube)][-2:] == ["2", None]
 
 
-def test_put_arrow_when_keys_are_integers_has_them_as_texts(fifo: Tube) -> None:
-    fifo.put("a", unique=1)
-
-    assert fifo.put_arrow(rows([1, 2, None])).count == 2
-    assert [task.unique for task in all_tasks(fifo)] == ["1", "2", None]
-
-
-def test_put_arrow_when_no_row_has_a_key_adds_all(fifo: Tube) -> None:
-    assert fifo.put_arrow(rows([None, None])).count == 2
-
-
-def test_put_arrow_when_its_own_key_was_put_before_adds_nothing(tube: Tube) -> None:
-    assert tube.put_arrow(rows(["a", "b"]), key="1").count == 2
-    tube.truncate()
-
-    assert tube.put_arrow(rows(["a", "c"]), key="1").count == 0
-    assert tube.put_arrow(rows(["a", "c"]), key="2").count == 2
-
-
-@pytest.mark.parametrize("first", [[None, None], ["a", "b"]])
-def test_put_arrow_when_its_own_key_was_put_before_adds_nothing_whether_rows_have_keys_or_not(
-    new_tube: NewTube, first: list[str | int | None]
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_arrow(rows(first), key="1")
-
-    assert tube.put_arrow(rows([None, None]), key="1").count == 0
-    assert tube.put_arrow(rows(["c", None]), key="1").count == 0
-
-
-def test_put_arrow_when_a_ttl_has_ended_adds_the_key_again(
+def test_put_arrow_when_a_life_or_a_kept_key_has_ended_adds_the_key_again(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
     tube = new_tube("utubettl", ttl=SPAN)
-    tube.put_arrow(rows(["a", "b"], utube=["u", "v"]))
+    kept = new_tube("fifo", unique_for=SPAN)
+    for each in (tube, kept):
+        each.put_arrow(rows(["a", "b"]))
+    kept.ack(take(kept).task_id)
+    assert kept.put_arrow(rows(["a", "b", "c"])).count == 1
     clock.advance(SPAN)
 
+    assert kept.put_arrow(rows(["a", "b", "c"])).count == 1
     assert tube.put_arrow(rows(["b", "c"], utube=["u", "v"])).count == 2
     assert [task.unique for task in all_tasks(tube)] == ["b", "c"]
-
-
-def test_put_arrow_when_the_capacity_is_enough_for_what_is_new_adds_it(new_tube: NewTube) -> None:
-    tube = new_tube("limfifottl", capacity=3)
-    tube.put_arrow(rows(["a", "b"]), key="1")
-
-    assert tube.put_arrow(rows(["c", "d"])).count == 0
-    assert tube.put_arrow(rows(["a", "b", "c", "c"]), key="2").count == 1
-    assert tube.put_arrow(rows(["d"]), key="2").count == 0
-    assert [task.unique for task in all_tasks(tube)] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([True]),
-        pa.array([1.5]),
-        pa.array([b"\xff"]),
-        pa.array(["k" * 1_025]),
-        pa.array(["ü" * 513]),
-    ],
-)
-def test_put_arrow_when_a_key_is_bad_is_refused_before_anything_is_written(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]], column: pa.Array
-) -> None:
-    tube = new_tube("fifo")
-    before = versions()
-
-    with pytest.raises(InvalidOptionError, match="unique"):
-        tube.put_arrow(pa.table({"data": ["1"], "unique": column}))
-
-    assert versions() == before
 
 
 # -- put_df ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order(
     spark: SparkSession, new_tube: NewTube, versions: Callable[[], dict[str, int]]
@@ -511,6 +394,7 @@ def test_put_df_when_its_own_key_was_put_before_adds_nothing(
 
     assert tube.put_df(df, key="1").count == 2
     assert tube.put_df(df, key="1").count == 0
+    assert tube.put_arrow(rows([None]), key="1").count == 0
     assert tube.put_df(df, key="2").count == 1
     assert tube.put_df(df.limit(2), key="3").count == 0
     with pytest.raises(InvalidOptionError, match="unique"):
@@ -519,31 +403,14 @@ def test_put_df_when_its_own_key_was_put_before_adds_nothing(
 
 @pytest.mark.thorough
 @pytest.mark.frames
-def test_put_arrow_when_put_df_had_its_own_key_adds_nothing_though_no_row_has_a_key(
-    spark: SparkSession, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    df = spark.createDataFrame([("0", None)], "data STRING, unique STRING")
-
-    assert tube.put_df(df, key="1").count == 1
-    assert tube.put_arrow(rows([None]), key="1").count == 0
-
-
-@pytest.mark.frames
-@pytest.mark.thorough
-def test_sink_when_rows_have_keys_adds_each_key_once(
+def test_put_df_when_keys_are_kept_does_not_count_their_rows(
     spark: SparkSession, new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube("fifottl")
-    put = tube.sink("stream")
-    df = spark.createDataFrame(
-        [("1", "a", SPAN), ("2", "b", 0)], "data STRING, unique STRING, ttl INT"
-    )
+    tube = new_tube("fifo", unique_for=KEPT)
+    tube.put_many(keyed("a", "b"))
+    tube.ack(take(tube).task_id)
+    df = spark.createDataFrame([("1", "a"), ("2", "b"), ("3", "c")], "data STRING, unique STRING")
 
-    put(df, 0)
-    put(df.selectExpr("data", "concat(unique, 'x') AS unique"), 0)
-    put(df.selectExpr("data", "unique"), 1)
-    clock.advance(SPAN)
-    put(df.selectExpr("data", "unique"), 2)
-
-    assert [(task.data, task.unique) for task in all_tasks(tube)] == [(2, "b"), (1, "a")]
+    assert tube.put_df(df).count == 1
+    clock.advance(KEPT)
+    assert tube.put_df(df).count == 1

@@ -1,4 +1,4 @@
-"""Payloads that Python cannot hold: refused by every put, and set aside where they are stored.
+"""Payloads that are too large, or that Python cannot hold: refused by every put, and set aside where they are stored.
 
 What a put refuses is written here by SQL, as another program may have done.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of, take
-from tests.thorough import thorough
-from tubeq_spark import InvalidOptionError, PutItem, TaskState
-from tubeq_spark.model import json_payload
+from tests.thorough import nightly, thorough
+from tubeq_spark import InvalidOptionError, PutItem, QueueConfig, TaskState
 from tubeq_spark.model.json_payload import DEPTH_MAX
 from tubeq_spark.tarantool15 import Queue15
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import Engine, NewTube, OnSpark
+    from tests.acceptance.support import Engine, NewTube, OnSpark, Session
     from tubeq_spark import Queue, Task, Tube
 
 TOO_DEEP = "[" * 5_000 + "]" * 5_000
@@ -93,7 +93,6 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
     assert calls(queue, tube) == {"put": 2, "take": 1, "bury": 1}
 
 
-@pytest.mark.without_spark
 def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_deleted(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -113,7 +112,6 @@ def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_d
     assert take(tube).data == "good"
 
 
-@pytest.mark.without_spark
 def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -130,22 +128,6 @@ def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     assert events == [("bury", "}"), ("bury", "}"), ("take", 0), ("take", 2), ("take", 4)]
 
 
-@pytest.mark.without_spark
-def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
-    engine: OnSpark, queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("utubettl")
-    _, bad, _ = tube.put_many(["first", "bad", "next"], utube="a")
-    first = take(tube)
-    spoil(engine, queue, bad, tube, "'}'")
-
-    taken = tube.exchange(ack=[first.task_id], take=1)
-
-    assert data_of(taken) == ["next"]
-    assert counts(queue, tube) == {"buried": 1, "taken": 1, "done": 1, "total": 2}
-
-
-@pytest.mark.without_spark
 def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -179,7 +161,6 @@ def refused(versions: Callable[[], dict[str, int]]) -> Refused:
     return check
 
 
-@pytest.mark.without_spark
 def test_put_of_a_payload_that_is_nested_too_deep_is_refused(fifo: Tube, refused: Refused) -> None:
     for data in (deep(DEPTH_MAX + 1), deep(950)):
         with refused(f"{DEPTH_MAX} deep"):
@@ -201,11 +182,6 @@ def test_put_of_the_deepest_payload_is_taken_as_it_was(spark: SparkSession, fifo
 def untyped(engine: Engine, queue: Queue) -> Tube:
     """A tube of JSON that stays empty."""
     return engine.create_tube(queue, "refuses", "fifo")
-
-
-def _few(names: Iterable[str], *few: str) -> list[object]:
-    """Of values that go through the same plan a few stand for all."""
-    return [*few, *thorough(*(name for name in names if name not in few))]
 
 
 #: SQL literals of texts; a backslash is written twice.
@@ -234,35 +210,6 @@ def test_put_df_of_texts_that_could_not_be_taken_is_refused_and_counts_them(
         untyped.put_df(spark.sql(rows))
 
 
-@pytest.mark.thorough
-def test_put_df_of_texts_that_only_look_like_those_is_taken(
-    spark: SparkSession, fifo: Tube
-) -> None:
-    values = [
-        ["[" * 1_000, {"{" * 300: '"' + "\\[" * 500}],
-        [[[]], {}] * 400,
-        "\\ud800",
-        "\\\\" + "\U0001f600",
-        "é" * 10_000,
-    ]
-    texts = [json.dumps(value) for value in values]
-    rows = spark.createDataFrame([(text,) for text in texts], "data STRING")
-
-    fifo.put_df(rows.coalesce(1))
-
-    assert data_of(fifo.take_many(10)) == values
-
-
-@pytest.mark.thorough
-def test_put_df_of_a_sub_queue_that_is_no_text_is_refused(
-    spark: SparkSession, new_tube: NewTube, refused: Refused
-) -> None:
-    tube = new_tube("utube")
-
-    with refused("df column utube"):
-        tube.put_df(spark.sql("SELECT '1' AS data, CAST(X'FF' AS STRING) AS utube"))
-
-
 LATE, LATE_DAY = "timestamp_micros(253402300800000000L)", "date_from_unix_date(2932897)"
 BAD_VALUES = {
     "at": LATE,
@@ -282,7 +229,9 @@ def typed(queue: Queue) -> Tube:
     return queue.create_tube("typed_moments", "fifo", schema=schema)
 
 
-@pytest.mark.parametrize("column", _few(BAD_VALUES, "at", "text", "inner"))
+@pytest.mark.parametrize(
+    "column", ["at", "text", "inner", *thorough("list", "map"), *nightly("day", "local")]
+)
 def test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused(
     spark: SparkSession, typed: Tube, refused: Refused, column: str
 ) -> None:
@@ -294,42 +243,92 @@ def test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused(
         typed.put_df(spark.sql(f"SELECT {row}"))
 
 
-@pytest.mark.thorough
-def test_put_df_of_the_first_and_last_moments_is_taken(spark: SparkSession, typed: Tube) -> None:
-    typed.put_df(
-        spark.sql(
-            "SELECT timestamp_micros(253402300799999999L) AS at, "
-            "TIMESTAMP_NTZ'0001-01-01 00:00:00' AS local, DATE'9999-12-31' AS day, 'é' AS text, "
-            "array(timestamp_micros(-62135596800000000L)) AS list, "
-            "map('a', DATE'0001-01-01') AS map, "
-            "named_struct('days', array(CAST(NULL AS DATE))) AS inner"
-        )
-    )
+# -- what is larger than the setting `largest_payload` ---------------------------------------------------
 
-    task = take(typed)
+MOST = 100
+#: Its JSON text has two quotes more; two bytes a character.
+FITS = "é" * 49
+SCHEMA = (
+    "url STRING, body BINARY, links ARRAY<STRING>, headers MAP<STRING, BIGINT>, at STRUCT<n: INT>"
+)
+#: Of 20 + 20 + 2 * 10 + (4 + 8 + 4 + 4 + 8) + 8 bytes.
+TYPED: dict[str, Any] = {
+    "url": "é" * 10,
+    "body": b"b" * 20,
+    "links": ["l" * 10, None, "m" * 10],
+    "headers": {"size": 1, "type": None, "last": 2},
+    "at": {"n": 3},
+}
+LARGER = {**TYPED, "body": b"b" * 25}
 
-    assert task.data["at"].year == task.data["day"].year == 9999
-    assert task.data["local"].year == task.data["list"][0].year == 1
+
+@pytest.fixture
+def small(session: Session) -> Queue:
+    """A queue whose payloads are small."""
+    return session(config=QueueConfig(largest_payload=MOST))
 
 
-@pytest.mark.without_spark
-def test_take_when_payloads_are_json_decodes_each_once(
-    new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+def is_refused(put: Callable[[], object], named: str, size: int) -> None:
+    with pytest.raises(InvalidOptionError, match=f"^{named}: a payload of {size} bytes; must be"):
+        put()
+
+
+def test_payload_when_larger_than_allowed_is_refused_and_nothing_written(
+    small: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many([{"n": number} for number in range(3)])
-    decoded: list[str] = []
-    plain = json_payload.decode
+    tube = small.create_tube("large", "fifo", if_not_exists=True)
+    tube.put(FITS)
+    before = versions()["large"]
 
-    def decode(text: str) -> Any:
-        decoded.append(text)
-        return plain(text)
+    is_refused(lambda: tube.put(FITS + "x"), "data", 101)
+    is_refused(lambda: tube.put_many(["", FITS + "x", ""]), r"items\[1\]", 101)
+    is_refused(lambda: tube.put_many([1, PutItem(FITS + "é")]), r"items\[1\]", 102)
+    texts = pa.chunked_array([["1"], ["2", f'"{FITS}"', f'"{FITS}x"']])
+    is_refused(lambda: tube.put_arrow(pa.table({"data": texts})), "table row 3", 101)
 
-    monkeypatch.setattr(json_payload, "decode", decode)
-    tasks = tube.take_many(3)
+    assert versions()["large"] == before
+    assert tube.put_arrow(pa.table({"data": [f'"{FITS}"']})).count == 1
 
-    assert data_of(tasks) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    assert len(decoded) == 3
-    # What a program does to its task stays its own.
-    tasks[0].data["n"] = "changed"
-    assert tube.ack(tasks[0].task_id).data == {"n": 0}
+
+def test_typed_payload_when_larger_than_allowed_is_refused(small: Queue) -> None:
+    tube = small.create_tube("large_typed", "fifo", if_not_exists=True, schema=SCHEMA)
+    kind = {"headers": pa.map_(pa.string(), pa.int64()), "at": pa.struct([("n", pa.int32())])}
+
+    def table(*rows: dict[str, Any]) -> pa.Table:
+        columns = {name: [row[name] for row in rows] for name in TYPED}
+        pairs = [list(row["headers"].items()) for row in rows]
+        columns["headers"] = pa.array(pairs, kind["headers"])
+        return pa.table(columns | {"at": pa.array(columns["at"], kind["at"])})
+
+    tube.put({**TYPED, "body": b"b" * 24})
+    tube.put({"url": None})
+    is_refused(lambda: tube.put(LARGER), "data", 101)
+    is_refused(lambda: tube.put_many([TYPED, LARGER]), r"items\[1\]", 101)
+    is_refused(lambda: tube.put_arrow(table(TYPED, TYPED, LARGER)), "table row 2", 101)
+    assert tube.put_arrow(table(TYPED)).count == 1
+
+
+def test_data_of_done_when_larger_than_allowed_is_refused(small: Queue) -> None:
+    queue = Queue15(small)
+    small.create_tube("large_done", "fifottl", if_not_exists=True)
+    queue.put("large_done", 1)
+    task = queue.take("large_done", 0)
+    assert task is not None
+
+    is_refused(lambda: queue.done(task.task_id, FITS + "xx"), "data", 104)
+
+
+@pytest.mark.thorough
+@pytest.mark.frames
+def test_rows_of_a_frame_when_larger_than_allowed_are_refused(
+    small: Queue, spark: SparkSession
+) -> None:
+    plain = small.create_tube("large_rows", "fifo", if_not_exists=True)
+    typed = small.create_tube("large_typed_rows", "fifo", if_not_exists=True, schema=SCHEMA)
+    texts = spark.createDataFrame([("1",), (f'"{FITS}x"',)], "data STRING")
+    rows = spark.createDataFrame([TYPED, LARGER], SCHEMA)
+
+    is_refused(lambda: plain.put_df(texts), "df", 101)
+    is_refused(lambda: typed.put_df(rows), "df", 101)
+    assert plain.put_df(texts.limit(1)).count == 1
+    assert typed.put_df(rows.limit(1)).count == 1

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import WAIT, calls, counts, data_of
-from tests.concurrency.support import end_heartbeat
+from tests.acceptance.support import WAIT, calls, counts
 from tests.waiting import until
 from tubeq_spark import (
     Bury,
@@ -24,18 +22,13 @@ from tubeq_spark import (
     StoreError,
     TaskState,
 )
-from tubeq_spark.workers.handlers import Ears
-from tubeq_spark.workers.start import work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable
 
     from tests.acceptance.support import InBackground, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
-
-pytestmark = pytest.mark.without_spark
 
 
 def failing(*bad: object) -> Any:
@@ -58,35 +51,6 @@ def counted(queue: Queue, tube: Tube, state: str) -> int:
     return counts(queue, tube).get(state, 0)
 
 
-def failing_once(
-    *operations: str,
-    passes: bool = True,
-    failed: threading.Event | None = None,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> QueueConfig:
-    """A storage that fails at the first of some operations; it sets an event and calls a function then."""
-    has_failed = failed or threading.Event()
-
-    def observe(step: str, operation: str) -> None:
-        if step == "read" and operation in operations and not has_failed.is_set():
-            has_failed.set()
-            meanwhile()
-            raise StoreError("503", passes=passes)
-
-    return QueueConfig(observer=observe)
-
-
-def result_of(working: Future[Any], clock: ManualClock) -> Any:
-    """The result of a call in the background that waits by the queue's clock."""
-
-    def is_over() -> bool:
-        clock.advance(0.1)
-        return working.done()
-
-    until(is_over)
-    return working.result()
-
-
 # -- what becomes of tasks ---------------------------------------------------------------------------
 
 
@@ -105,42 +69,38 @@ def test_work_when_a_handler_returns_acks_its_tasks(
     assert counted(queue, tube, "total") == 0
 
 
-def test_work_when_one_thread_works_keeps_the_order_of_the_tube(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many([PutItem("c", pri=2), PutItem("a", pri=0), PutItem("b", pri=1)])
-    seen: list[object] = []
-
-    tube.work(lambda task: seen.append(task.data), idle=0)
-
-    assert seen == ["a", "b", "c"]
-
-
-def test_work_when_one_thread_works_keeps_the_order_of_each_subqueue(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl")
-    for n in range(6):
-        tube.put(n, utube=str(n % 2))
-    seen: list[int] = []
-
-    tube.work(lambda task: seen.append(task.data), threads=2, idle=0)
-
-    assert [n for n in seen if n % 2 == 0] == [0, 2, 4]
-    assert [n for n in seen if n % 2 == 1] == [1, 3, 5]
-
-
-def test_work_when_a_handler_raises_releases_its_task_with_a_delay(new_tube: NewTube) -> None:
+@pytest.mark.parametrize(
+    ("raised", "on_error", "state"),
+    [
+        (ValueError, "release", TaskState.DELAYED),
+        (SystemExit, "release", TaskState.DELAYED),
+        (ValueError, "bury", TaskState.BURIED),
+        (Bury, "release", TaskState.BURIED),
+    ],
+)
+def test_work_when_a_handler_raises_releases_its_task_with_a_delay_or_buries_it(
+    queue: Queue, new_tube: NewTube, raised: type[BaseException], on_error: str, state: TaskState
+) -> None:
     tube = new_tube("fifottl")
     tube.put_many(range(3))
 
-    report = tube.work(failing(1), idle=0)
+    def handle(task: Task) -> None:
+        if task.data == 1:
+            raise raised
 
-    assert (report.done, report.failed, report.buried) == (2, 1, 0)
-    assert attempts(tube, TaskState.DELAYED) == {1: 1}
+    report = tube.work(handle, idle=0, on_error=on_error)
+
+    is_buried = int(state is TaskState.BURIED)
+    assert (report.done, report.failed, report.buried) == (2, 1, is_buried)
+    assert attempts(tube, state) == {1: 1}
+    verb = "bury" if is_buried else "release"
+    assert calls(queue, tube) == {"put": 3, "take": 3, "ack": 2, verb: 1}
 
 
-def test_work_when_a_task_fails_again_delays_it_for_longer(
+def test_work_when_a_task_fails_again_delays_it_for_longer_until_it_is_buried(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube("fifottl")
+    tube = new_tube("fifottl", max_attempts=4)
     tube.put("bad")
     delays = []
     for _ in range(3):
@@ -151,20 +111,8 @@ def test_work_when_a_task_fails_again_delays_it_for_longer(
         clock.advance(delays[-1] + 0.001)
 
     assert [round(delay) for delay in delays] == [1, 2, 4]
-
-
-def test_work_when_a_task_has_used_up_its_attempts_buries_it(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", max_attempts=2)
-    tube.put("bad")
-    tube.work(failing("bad"), idle=0)
-    clock.advance(2)
-
     report = tube.work(failing("bad"), idle=0)
-
     assert (report.failed, report.buried) == (1, 1)
-    assert attempts(tube, TaskState.BURIED) == {"bad": 2}
 
 
 def test_work_when_a_type_cannot_delay_waits_before_it_takes_again(
@@ -202,84 +150,7 @@ def test_work_when_a_type_with_subqueues_cannot_delay_goes_on_with_other_subqueu
     assert seen == [*at_once, ("bad", True), ("after", True)]
 
 
-def test_work_when_it_ends_while_a_failed_task_waits_releases_it_with_its_error(
-    new_tube: NewTube,
-) -> None:
-    tube, stop = new_tube("utube", max_attempts=5), threading.Event()
-    tube.put("bad", utube="a")
-    tube.put("good", utube="b")
-
-    def handle(task: Task) -> None:
-        if task.data == "bad":
-            raise ValueError("why")
-        stop.set()
-
-    report = tube.work(handle, stop=stop)
-
-    assert (report.done, report.failed) == (1, 1)
-    (task,) = tube.tasks_by_state(TaskState.READY)
-    assert (task.data, task.attempts) == ("bad", 1)
-    assert "why" in str(task.error)
-
-
-def test_work_when_a_handler_raises_bury_buries_its_task_at_once(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
-    tube.put("bad")
-
-    def handle(_task: Task) -> None:
-        raise Bury("no such page")
-
-    report = tube.work(handle, idle=0)
-
-    assert (report.done, report.failed, report.buried) == (0, 1, 1)
-    assert attempts(tube, TaskState.BURIED) == {"bad": 1}
-
-
-def test_work_when_a_handler_exits_its_task_has_failed(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(3))
-
-    def handle(task: Task) -> None:
-        if task.data == 1:
-            sys.exit(1)
-
-    report = tube.work(handle, idle=0)
-
-    assert (report.done, report.failed) == (2, 1)
-
-
-def test_work_when_errors_bury_buries_what_fails(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(["good", "bad"])
-
-    report = tube.work(failing("bad"), idle=0, on_error="bury")
-
-    assert (report.done, report.failed, report.buried) == (1, 1, 1)
-
-
-def test_work_counts_its_calls_as_single_verbs_do(queue: Queue, new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(3))
-
-    tube.work(failing(1), idle=0)
-
-    assert calls(queue, tube) == {"put": 3, "take": 3, "ack": 2, "release": 1}
-
-
 # -- batches -----------------------------------------------------------------------------------------
-
-
-def test_work_when_calls_have_several_tasks_gives_lists_of_at_most_so_many(
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(10))
-    seen: list[list[object]] = []
-
-    report = tube.work(lambda tasks: seen.append(data_of(tasks)), batch=4, idle=0)
-
-    assert report.done == 10
-    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_work_when_a_batch_fails_finds_the_tasks_that_fail(new_tube: NewTube) -> None:
@@ -342,23 +213,6 @@ def test_work_when_a_handler_is_a_coroutine_runs_so_many_at_a_time(new_tube: New
     assert most == 3
 
 
-def test_work_when_a_coroutine_awaits_what_was_cancelled_its_task_has_failed(
-    new_tube: NewTube,
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(4))
-
-    async def handle(task: Task) -> None:
-        if task.data == 1:
-            cancelled = asyncio.get_running_loop().create_future()
-            cancelled.cancel()
-            await cancelled
-
-    report = tube.work(handle, on_error="bury", idle=0)
-
-    assert (report.done, report.failed, report.buried) == (3, 1, 1)
-
-
 def test_work_when_a_coroutine_exceeds_its_time_limit_cancels_it(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     tube.put("long")
@@ -405,20 +259,6 @@ def test_work_when_a_handler_outlasts_the_ttr_keeps_its_task(
     assert "touch" not in calls(queue, tube)
 
 
-def test_work_when_a_task_was_lost_counts_it_as_nothing(
-    other: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=30)
-    tube.put("slow")
-
-    def handle(task: Task) -> None:
-        other[tube.name].delete(task.task_id)
-
-    report = tube.work(handle, idle=0)
-
-    assert (report.done, report.failed, report.buried) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("reason", [ValueError("bad"), Bury("bad")], ids=["error", "bury"])
 def test_work_when_a_task_to_bury_was_deleted_works_on(
     other: Queue, new_tube: NewTube, reason: Exception, caplog: pytest.LogCaptureFixture
@@ -435,71 +275,6 @@ def test_work_when_a_task_to_bury_was_deleted_works_on(
 
     assert (report.done, report.buried) == (2, 0)
     assert "was lost" in caplog.text
-
-
-def test_work_when_another_holds_a_task_to_bury_leaves_it_to_it(
-    other: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube, rival = new_tube("fifottl", ttr=30), other
-    tube.put("slow")
-    stop = threading.Event()
-    taken: list[Task | None] = []
-
-    def handle(_task: Task) -> None:
-        stop.set()
-        clock.advance(31)
-        taken.append(rival[tube.name].take(0))
-        raise Bury("late")
-
-    report = tube.work(handle, stop=stop)
-
-    (task,) = taken
-    assert report.buried == 0
-    assert task is not None
-    assert rival[tube.name].ack(task.task_id).state is TaskState.DONE
-
-
-def test_work_when_one_of_many_is_lost_renews_the_others_together(
-    session: Session, other: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=30)
-    tube.put_many(range(20))
-    renewals: list[str] = []
-
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("committed", "renew"):
-            renewals.append(operation)
-
-    def handle(tasks: list[Task]) -> None:
-        other[tube.name].delete(tasks[7].task_id)
-        last = tasks[-1].task_id
-        before = tube.peek(last).next_event
-        clock.advance(16)
-        until(lambda: tube.peek(last).next_event != before)
-
-    report = session(config=QueueConfig(observer=observe))[tube.name].work(handle, batch=20, idle=0)
-
-    assert (report.done, len(renewals)) == (19, 1)
-
-
-def test_work_when_an_exchange_fails_after_its_ack_counts_its_task(
-    session: Session, new_tube: NewTube, clock: ManualClock, in_background: InBackground
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put("a")
-    acked: list[str] = []
-
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("committed", "ack"):
-            acked.append(operation)
-        if (step, operation) == ("read", "take") and len(acked) == 1:
-            acked.append("no take")
-            raise StoreError("503", passes=True)
-
-    mine = session(config=QueueConfig(observer=observe))[tube.name]
-    report = result_of(in_background(mine.work, lambda _: None, idle=0), clock)
-
-    assert report.done == 1
 
 
 def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
@@ -523,102 +298,6 @@ def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
     report = tube.work(handle, idle=0)
 
     assert (seen, report.done) == ([0, 1, 2, 3, 4, 5], 6)
-
-
-def test_work_when_leases_end_while_the_process_is_paused_begins_no_other_task(
-    queue: Queue, other: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=30)
-    tube.put_many(range(12))
-    seen: list[int] = []
-    rivals: list[int] = []
-    before: list[int] = []
-
-    def handle(task: Task) -> None:
-        seen.append(task.data)
-        if task.data == 5 and not rivals:
-            clock.advance(31)
-            # The loop may have taken some of them once more before, or all.
-            rivals.extend(t.data for t in other[tube.name].take_many(12))
-            before[:] = seen
-
-    tube.work(handle, idle=0)
-
-    assert not {*seen[len(before) :]} & {*rivals}
-    assert {*seen, *rivals} == {*range(12)}
-
-
-def test_work_when_its_session_has_ended_begins_no_task_that_another_holds(
-    session: Session, other: Queue, new_tube: NewTube, clock: ManualClock
-) -> None:
-    # Without a ttr: the tasks are lost with the session, and with nothing else.
-    tube = new_tube("fifo")
-    tube.put_many(range(30))
-    begun: list[int] = []
-    theirs: list[int] = []
-    paused = session(ttr=60)
-    end_heartbeat(paused)
-
-    def handle(task: Task) -> None:
-        begun.append(task.data)
-        if len(begun) == 8:
-            # Some are taken ahead.
-            until(lambda: counted(other, tube, "taken") > 4)
-            clock.advance(200)
-            # The second one finds nothing ready, and looks at the sessions.
-            for _ in range(3):
-                theirs.extend(t.data for t in other[tube.name].take_many(30))
-
-    paused[tube.name].work(handle, idle=0)
-
-    assert not {*begun[8:]} & {*theirs}
-    assert {*begun, *theirs} == {*range(30)}
-
-
-def test_work_when_a_lease_ends_before_a_failure_is_settled_leaves_the_next_attempt_alone(
-    session: Session, new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", ttr=10)
-    tube.put("a")
-    begun: list[int] = []
-
-    def handle(task: Task) -> None:
-        begun.append(task.attempts)
-        if task.attempts == 1:
-            raise ValueError
-        # As long as the loop needs to try it once more.
-        for _ in range(20):
-            clock.advance(0.05)
-            threading.Event().wait(0.01)
-
-    mine = session(config=failing_once("release", meanwhile=lambda: clock.advance(11)))
-    report = mine[tube.name].work(handle, idle=0)
-
-    assert begun == [1, 2]
-    assert report.done == 1
-    assert "release" not in calls(mine, tube)
-
-
-def test_work_when_a_lease_ends_before_its_ack_is_repeated_does_not_count_the_task(
-    session: Session,
-    other: Queue,
-    new_tube: NewTube,
-    clock: ManualClock,
-    in_background: InBackground,
-) -> None:
-    tube = new_tube("fifottl", ttr=10)
-    tube.put("a")
-    theirs: list[Task] = []
-
-    def lose() -> None:
-        clock.advance(11)
-        theirs.extend(other[tube.name].take_many(1))
-
-    mine = session(config=failing_once("exchange", meanwhile=lose))[tube.name]
-    report = result_of(in_background(mine.work, lambda _: None, idle=0), clock)
-
-    assert [task.attempts for task in theirs] == [2]
-    assert report.done == 0
 
 
 # -- its end -----------------------------------------------------------------------------------------
@@ -646,46 +325,6 @@ def test_work_when_stopped_finishes_what_is_in_hand_and_gives_back_the_rest(
     assert set(attempts(tube, TaskState.READY).values()) == {0}
 
 
-def test_work_when_giving_back_fails_for_a_moment_tries_again(
-    queue: Queue,
-    session: Session,
-    new_tube: NewTube,
-    clock: ManualClock,
-    in_background: InBackground,
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(20))
-    stop, failed = threading.Event(), threading.Event()
-
-    def handle(task: Task) -> None:
-        if task.data == 1:
-            until(lambda: counted(queue, tube, "taken") > 1)
-            stop.set()
-            assert failed.wait(WAIT)
-
-    mine = session(config=failing_once("give_back", failed=failed))[tube.name]
-    working = in_background(mine.work, handle, stop=stop)
-    assert failed.wait(WAIT)
-
-    assert result_of(working, clock).done == 2
-    assert counted(queue, tube, "taken") == 0
-    assert set(attempts(tube, TaskState.READY).values()) == {0}
-
-
-def test_work_when_an_error_ends_it_acks_what_has_ended(
-    queue: Queue, session: Session, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(range(20))
-    mine = session(config=failing_once("exchange", passes=False))[tube.name]
-
-    with pytest.raises(StoreError, match="503"):
-        mine.work(lambda _: None, idle=0)
-
-    found = counts(queue, tube)
-    assert (found["done"], found["ready"], found["total"]) == (1, 19, 19)
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_work_when_an_error_ends_it_gives_back_what_is_held_and_begins_no_other(
     queue: Queue, session: Session, new_tube: NewTube, clock: ManualClock, *, asynchronous: bool
@@ -705,7 +344,11 @@ def test_work_when_an_error_ends_it_gives_back_what_is_held_and_begins_no_other(
     async def handle_async(task: Task) -> None:
         await asyncio.to_thread(handle, task)
 
-    mine = session(config=failing_once("renew", passes=False))[tube.name]
+    def fail(step: str, operation: str) -> None:
+        if (step, operation) == ("read", "renew"):
+            raise StoreError("503", passes=False)
+
+    mine = session(config=QueueConfig(observer=fail))[tube.name]
     with pytest.raises(StoreError, match="503"):
         mine.work(handle_async if asynchronous else handle, idle=0)
     held = counted(queue, tube, "taken")
@@ -716,46 +359,6 @@ def test_work_when_an_error_ends_it_gives_back_what_is_held_and_begins_no_other(
     assert seen == [0, 1]
     # That of the call that runs was begun; those of the others were not.
     assert attempts(tube, TaskState.READY) == {n: int(n == 1) for n in range(1, 20)}
-
-
-def test_work_when_a_call_is_overdue_settles_what_has_ended_first(
-    queue: Queue, session: Session, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put_many(["quick", "slow"])
-    go_on = threading.Event()
-    told: list[list[Any]] = []
-
-    class EndedError(Exception):
-        pass
-
-    def handle(task: Task) -> None:
-        if task.data == "slow":
-            assert go_on.wait(WAIT)
-
-    def overdue(*tasks: Sequence[Task]) -> None:
-        told.extend(data_of(part) for part in tasks)
-        raise EndedError
-
-    mine = session(config=failing_once("exchange", "ack"))[tube.name]
-    with pytest.raises(EndedError):
-        work(
-            mine,
-            handle,
-            threads=2,
-            batch=1,
-            per_utube=1,
-            utube=None,
-            idle=0,
-            stop=None,
-            on_error="release",
-            time_limit=0.3,
-            ears=Ears(overdue=overdue),
-        )
-    go_on.set()
-
-    assert told == [["slow"], []]
-    assert counted(queue, tube, "done") == 1
 
 
 def test_work_when_idle_ends_after_so_many_seconds(new_tube: NewTube, clock: ManualClock) -> None:
@@ -812,27 +415,6 @@ def test_work_when_a_second_signal_comes_gives_back_what_is_in_hand(new_tube: Ne
 
     assert report.done == 0
     assert attempts(tube, TaskState.READY) == {"endless": 1}
-
-
-def test_work_when_a_second_signal_comes_as_an_ack_fails_acks_again(
-    queue: Queue, session: Session, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put("a")
-    tried: list[str] = []
-
-    def observe(step: str, operation: str) -> None:
-        if step == "read" and operation in ("ack", "exchange"):
-            tried.append(operation)
-            if len(tried) == 1:
-                os.kill(os.getpid(), signal.SIGTERM)
-                os.kill(os.getpid(), signal.SIGINT)
-                raise StoreError("503", passes=True)
-
-    report = session(config=QueueConfig(observer=observe))[tube.name].work(lambda _: None)
-
-    assert report.done == 1
-    assert counted(queue, tube, "total") == 0
 
 
 # -- bad input ---------------------------------------------------------------------------------------

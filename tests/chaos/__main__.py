@@ -55,10 +55,8 @@ def _tell(outcome: Outcome) -> None:
     print("pauses, as to a session's lease:", dict(outcome.pauses))
     print("verbs:", dict(sorted(outcome.ops.items())))
     print("killed in:", dict(outcome.killed_in))
-    print("paused in:", dict(outcome.paused_in))
-    print("compactions:", dict(outcome.compactions))
+    print("compactions:", outcome.compactions)
     print("tasks (all, left at the end):", outcome.tasks)
-    print("longest, in s:", {name: round(took, 2) for name, took in outcome.longest.items()})
     print("left:", dict(outcome.left))
     for text, count in outcome.warnings.most_common(20):
         print(f"warned {count} times: {text}")

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.request import Request, urlopen
 
 from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.storage.store.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import pytest
+
     from tubeq_spark.clock import Clock
 
-__all__ = ["COMMIT", "Store", "served"]
+__all__ = ["COMMIT", "Store", "before_commit", "served"]
 
 ROOT = Path(__file__).parents[2]
 #: The request that commits a version.
@@ -182,3 +185,18 @@ def served(kind: type[Kind] = Store, **environment: str) -> Iterator[Kind]:  # t
     finally:
         server.kill()
         server.communicate()
+
+
+def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any], times: int = 1) -> None:
+    """Let something happen right before the next commits to the tube `work`."""
+    put, left = ObjectStore.put_if_absent, [times]
+
+    def beaten(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
+        if f"{files}".endswith("/work") and left[0]:
+            left[0] -= 1
+            acts, left[0] = left[0], 0
+            act()
+            left[0] = acts
+        return put(files, name, content)
+
+    monkeypatch.setattr(ObjectStore, "put_if_absent", beaten)

@@ -1,4 +1,4 @@
-"""Rivals of `alter` and `pause`, and reads of the registry that fail."""
+"""The registry fails, or says that a tube was paused or altered, while a verb runs: what it has committed is kept or given back."""
 
 from __future__ import annotations
 
@@ -19,41 +19,57 @@ if TYPE_CHECKING:
 
     from tests.concurrency.support import World
 
+pytestmark = pytest.mark.without_spark
 _numbers = itertools.count(1)
+PASSES, DAMAGED = StoreError("503", passes=True), StoreError("the registry is damaged")
 
 
 @pytest.fixture
 def fresh(world: World) -> World:
-    """The two sessions with a new tube."""
+    """The two sessions with a new tube, in which the first holds a, and b is ready."""
     name = f"altered_{next(_numbers)}"
     tube = world.mine.create_tube(name, "fifottl", ttr=TTR)
+    tube.put_many(["a", "b"])
+    assert names(tube.take_many(1)) == "a"
     return replace(world, tube=tube, rival=world.rivals.tube(name))
 
 
-def taken(world: World, letters: str) -> list[int]:
-    """Tasks that the interrupted queue holds."""
-    world.tube.put_many(list(letters))
-    return ids_of(world.tube.take_many(len(letters)))
+@contextmanager
+def failing(error: StoreError) -> Iterator[None]:
+    """Let each read of the registry fail."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Registry, "find", raising(error))
+        patched.setattr(Registry, "version", lambda *_: None)
+        yield
 
 
-@pytest.mark.without_spark
-def test_alter_when_a_rival_alters_another_option_changes_both(fresh: World) -> None:
-    with fresh.probe.interrupted("decided", "alter", lambda: fresh.rival.alter(max_attempts=7)):
+def raising(error: StoreError) -> Any:
+    """A function that fails."""
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    return fails
+
+
+def held(world: World) -> list[int]:
+    return ids_of(world.tube.tasks_by_state("t"))
+
+
+def test_alter_when_a_rival_alters_or_pauses_meanwhile_changes_both(fresh: World) -> None:
+    def rival() -> None:
+        fresh.rival.alter(max_attempts=7)
+        fresh.rival.pause()
+
+    with fresh.probe.interrupted("decided", "alter", rival):
         fresh.tube.alter(ttr=5)
 
     assert (fresh.tube.options["ttr"], fresh.tube.options["max_attempts"]) == (5, 7)
+    assert fresh.tube.paused
 
 
-@pytest.mark.without_spark
-def test_alter_when_a_rival_pauses_meanwhile_leaves_the_pause(fresh: World) -> None:
-    with fresh.probe.interrupted("decided", "alter", fresh.rival.pause):
-        fresh.tube.alter(ttr=5)
-
-    assert (fresh.tube.options["ttr"], fresh.tube.paused) == (5, True)
-
-
-@pytest.mark.without_spark
 def test_alter_when_a_rival_drops_the_tube_meanwhile_does_not_find_it(fresh: World) -> None:
+    fresh.tube.release_all()
     with (
         fresh.probe.interrupted("decided", "alter", fresh.rival.drop),
         pytest.raises(TubeNotFoundError),
@@ -61,123 +77,61 @@ def test_alter_when_a_rival_drops_the_tube_meanwhile_does_not_find_it(fresh: Wor
         fresh.tube.alter(ttr=5)
 
 
-# -- looks at the registry ------------------------------------------------------------------------
-
-
-@pytest.mark.without_spark
 def test_verbs_when_the_registry_cannot_be_read_go_on_by_the_last_record(fresh: World) -> None:
-    ids = taken(fresh, "ab")
-    fresh.rival.put("c")
-
-    with failing(StoreError("503", passes=True)):
+    with failing(PASSES):
         fresh.clock.advance(5)
-        assert names([fresh.tube.ack(ids[0])]) == "a"
+        assert names(fresh.tube.ack_many(held(fresh))) == "a"
         fresh.clock.advance(5)
-        assert names(fresh.tube.take_many(1)) == "c"
-
-    assert fresh.stored() == "bt ct"
+        assert names(fresh.tube.take_many(1)) == "b"
 
 
-@pytest.mark.without_spark
-def test_take_when_the_look_after_its_commit_fails_is_given_back(fresh: World) -> None:
-    fresh.rival.put("a")
-
+@pytest.mark.parametrize("verb", ["take", "exchange"])
+def test_verb_when_the_look_after_its_commit_fails_gives_back_what_it_took(
+    fresh: World, verb: str
+) -> None:
     with ExitStack() as stack:
 
         def slow() -> None:
-            stack.enter_context(failing(StoreError("the registry is damaged")))
+            stack.enter_context(failing(DAMAGED))
             fresh.clock.advance(5)
 
-        stack.enter_context(fresh.probe.interrupted("committed", "take", slow))
-        with pytest.raises(StoreError, match="registry is damaged"):
-            fresh.tube.take(0)
+        stack.enter_context(fresh.probe.interrupted("committed", verb, slow))
+        if verb == "take":
+            with pytest.raises(StoreError, match="registry is damaged"):
+                fresh.tube.take(0)
+        else:
+            assert fresh.tube.exchange(ack=held(fresh), take=1) == []
 
-    assert fresh.stored() == "ar"
+    assert fresh.stored() == ("at br" if verb == "take" else "br")
 
 
-@pytest.mark.without_spark
-def test_exchange_when_its_process_slept_while_the_tube_was_paused_acks_alone(
-    fresh: World,
+@pytest.mark.parametrize("is_undone", [True, False])
+def test_verb_when_its_process_slept_while_the_tube_was_paused_takes_nothing(
+    fresh: World, monkeypatch: pytest.MonkeyPatch, *, is_undone: bool
 ) -> None:
-    ids = taken(fresh, "a")
-    fresh.rival.put("b")
-
     def sleeps() -> None:
         fresh.rival.pause()
         fresh.clock.advance(5)
 
-    with fresh.probe.interrupted("decided", "exchange", sleeps):
-        assert fresh.tube.exchange(ack=ids, take=1) == []
+    if is_undone:
+        with fresh.probe.interrupted("decided", "exchange", sleeps):
+            assert fresh.tube.exchange(ack=held(fresh), take=1) == []
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr(after_take, "give_up", raising(PASSES))
+            with fresh.probe.interrupted("decided", "take", sleeps):
+                assert fresh.tube.take(0) is None
+        # The heart does it.
+        fresh.mine._context.unknown_takes.look()
 
-    assert fresh.stored() == "br"
-    fresh.rival.resume()
+    assert fresh.stored() == ("br" if is_undone else "at br")
 
 
-@pytest.mark.without_spark
 def test_exchange_when_the_take_after_its_ack_fails_has_acked(
     fresh: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = taken(fresh, "a")
+    fresh.rival.bury_many(ids_of(fresh.rival.tasks_by_state("r")))
+    monkeypatch.setattr(fresh.tube._together, "submit", raising(PASSES))
 
-    def fails(*_: Any) -> Any:
-        raise StoreError("503", passes=True)
-
-    monkeypatch.setattr(fresh.tube._together, "submit", fails)
-
-    assert fresh.tube.exchange(ack=ids, take=1) == []
-    assert fresh.stored() == ""
-
-
-@pytest.mark.without_spark
-def test_exchange_when_the_look_after_its_commit_fails_has_acked(fresh: World) -> None:
-    ids = taken(fresh, "a")
-    fresh.rival.put("b")
-
-    with ExitStack() as stack:
-
-        def slow() -> None:
-            stack.enter_context(failing(StoreError("the registry is damaged")))
-            fresh.clock.advance(5)
-
-        stack.enter_context(fresh.probe.interrupted("committed", "exchange", slow))
-        assert fresh.tube.exchange(ack=ids, take=1) == []
-
-    assert fresh.stored() == "br"
-
-
-@pytest.mark.without_spark
-def test_take_when_it_cannot_be_undone_is_left_to_the_heart(
-    fresh: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fresh.rival.put("a")
-
-    def sleeps() -> None:
-        fresh.rival.pause()
-        fresh.clock.advance(5)
-
-    def fails(*_: Any) -> Any:
-        raise StoreError("503", passes=True)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(after_take, "give_up", fails)
-        with fresh.probe.interrupted("decided", "take", sleeps):
-            assert fresh.tube.take(0) is None
-    assert fresh.stored() == "at"
-
-    fresh.mine._context.unknown_takes.look()
-
-    assert fresh.stored() == "ar"
-    fresh.rival.resume()
-
-
-@contextmanager
-def failing(error: StoreError) -> Iterator[None]:
-    """Let each read of the registry fail."""
-
-    def fails(*_: Any) -> Any:
-        raise error
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Registry, "find", fails)
-        patched.setattr(Registry, "version", lambda *_: None)
-        yield
+    assert fresh.tube.exchange(ack=held(fresh), take=1) == []
+    assert fresh.stored() == "b!"

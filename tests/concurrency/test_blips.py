@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from tests.concurrency.support import FOR_EVER, Tapped, end_heartbeat, ids_of
-from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,27 +61,6 @@ def opened(spark: Any, place: str, clock: ManualClock) -> Queue:
 @pytest.fixture
 def shaky(spark: SparkSession) -> Shaky:
     return Shaky(spark)
-
-
-@pytest.mark.thorough
-def test_close_when_spark_was_out_of_reach_before_gives_back_what_is_held(
-    shaky: Shaky, place: str, clock: ManualClock, watcher: Queue
-) -> None:
-    tube = watcher.create_tube("before", "utube")
-    put = tube.put_many(["a", "b"])
-    queue = opened(shaky, place, clock)
-    mine = queue[tube.name]
-    assert mine.take(0) is not None
-    shaky.is_down = lambda _text: True
-    with pytest.raises(StoreError):
-        mine.peek(put[0].task_id)
-
-    shaky.is_down = lambda _text: False
-    queue.close()
-
-    found = tube.take(0)
-    assert found is not None
-    assert found.task_id == put[0].task_id
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""Commits that really overlap: one statement is held in the middle while another one commits.
+"""What a MERGE of Spark conflicts with: one statement is held in the middle while another one really commits.
 
 The statement reads its snapshot, then its source waits at a gate in a Python function; the winner
 commits; the gate opens. Delta then says whether the two can both stand (its conflict matrix in terms
@@ -11,7 +11,6 @@ import os
 import re
 import select
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +29,7 @@ from tests.concurrency.support import (
     on_another_host,
     stored,
 )
-from tests.thorough import with_thorough
+from tests.thorough import thorough
 from tubeq_spark import PutItem, Queue, QueueConfig, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -39,8 +38,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.concurrency.support import OpenQueue
     from tubeq_spark.testing import ManualClock
+
+    Act = Callable[[World, Any], Any]
 
 
 class Gate(Tapped):
@@ -127,41 +127,13 @@ def overlap(gated: World, gate: Gate) -> Iterator[World]:
     gated.rival.truncate()
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """A statement that begins first, and one that commits before it.
-
-    Attributes:
-        name: What meets what.
-        setup: Before both.
-        loser: The verb whose statement waits; what it returns.
-        winner: The verb that commits meanwhile.
-        conflicts: How often the loser must decide anew.
-        after: The tube after both.
-        result: What the loser returned.
-    """
-
-    name: str
-    setup: Callable[[World], Any]
-    loser: Callable[[World, Any], Any]
-    winner: Callable[[World, Any], object]
-    conflicts: int
-    after: str
-    result: object
-
-
 def put(world: World, letters: str) -> list[int]:
     return ids_of(world.rival.put_many(list(letters)))
 
 
-def one_taken_by_rival(world: World, letters: str) -> list[int]:
+def taken(world: World, letters: str, count: int, *, by_rival: bool = False) -> list[int]:
     put(world, letters)
-    return ids_of(world.rival.take_many(1))
-
-
-def taken(world: World, letters: str, count: int) -> list[int]:
-    put(world, letters)
-    return ids_of(world.tube.take_many(count))
+    return ids_of((world.rival if by_rival else world.tube).take_many(count))
 
 
 def delayed(world: World, letters: str) -> None:
@@ -174,84 +146,58 @@ def in_segments_of_one(world: World, letters: str) -> None:
         world.rival.put(letter)
 
 
-MEETINGS = (
-    Meeting(
-        "take, put",
+#: The statement that waits and the verb that commits meanwhile: what is there before both, the first verb and the second
+#: one, how often the first must decide anew, the tube after both, and what the first returns.
+MEETINGS: dict[str, tuple[Callable[[World], Any], Act, Act, tuple[int, str, object]]] = {
+    "take, put": (
         lambda w: put(w, "ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, _: w.rival.put("c"),
-        0,
-        "at br cr",
-        "a",
+        (0, "at br cr", "a"),
     ),
-    Meeting(
-        "take, take",
+    "take, take": (
         lambda w: put(w, "ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, _: w.rival.take_many(1),
-        1,
-        "at bt",
-        "b",
+        (1, "at bt", "b"),
     ),
-    Meeting(
-        "take, ack of another lease segment",
-        lambda w: one_taken_by_rival(w, "ab"),
+    "take, ack of another lease segment": (
+        lambda w: taken(w, "ab", 1, by_rival=True),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, ids: w.rival.ack_many(ids),
-        0,
-        "bt",
-        "b",
+        (0, "bt", "b"),
     ),
-    Meeting(
-        "ack of a part, take of others",
+    "ack of a part, take of others": (
         lambda w: taken(w, "abc", 2),
         lambda w, ids: names(w.tube.ack_many(ids[:1])),
         lambda w, _: w.rival.take_many(1),
-        0,
-        "bt ct",
-        "a",
+        (0, "bt ct", "a"),
     ),
-    Meeting(
-        "ack of a part, bury in the same lease segment",
+    "ack of a part, bury in the same lease segment": (
         lambda w: taken(w, "abc", 3),
         lambda w, ids: names(w.tube.ack_many(ids[:1])),
         lambda w, ids: w.rival.bury(ids[1]),
-        1,
-        "b! ct",
-        "a",
+        (1, "b! ct", "a"),
     ),
-    Meeting(
-        "put, take",
+    "put, take": (
         lambda w: put(w, "a"),
         lambda w, _: names(w.tube.put_many(["b"])),
         lambda w, _: w.rival.take_many(1),
-        0,
-        "at br",
-        "b",
+        (0, "at br", "b"),
     ),
-    Meeting(
-        "sweep of what is due, take of some of it",
+    "sweep of what is due, take of some of it": (
         lambda w: delayed(w, "ab"),
         lambda w, _: w.mine.sweep().tubes["shared"].readied,
         lambda w, _: w.rival.take_many(1),
-        1,
-        "at br",
-        1,
+        (1, "at br", 1),
     ),
-    Meeting(
-        "compaction, take of its tasks",
+    "compaction, take of its tasks": (
         lambda w: in_segments_of_one(w, "abcdefg"),
         lambda w, _: w.mine.sweep().tubes["shared"].folded,
         lambda w, _: w.rival.take_many(7),
-        1,
-        "at bt ct dt et ft gt",
-        0,
+        (1, "at bt ct dt et ft gt", 0),
     ),
-)
-
-
-def conflicts(world: World) -> int:
-    return world.mine._context.loop.tally.total()
+}
 
 
 def overlapped(
@@ -269,41 +215,26 @@ def overlapped(
         return future.result(WAIT)
 
 
-#: In `make test` one stands for those that begin anew, and one for those that stand both.
-MORE = {
-    "take, put",
-    "take, ack of another lease segment",
-    "ack of a part, take of others",
-    "sweep of what is due, take of some of it",
-    "compaction, take of its tasks",
-    "ack of a part, bury in the same lease segment",
-}
-
-
 @pytest.mark.parametrize(
     "meeting",
-    with_thorough(MEETINGS, MORE),
-    ids=lambda meeting: meeting.name,
+    # In `make test` one stands for those that begin anew, and one for those that stand both.
+    ["take, take", "put, take", *thorough(*sorted({*MEETINGS} - {"take, take", "put, take"}))],
 )
 def test_verb_when_another_commits_in_the_middle_of_its_statement(
-    overlap: World, gate: Gate, meeting: Meeting
+    overlap: World, gate: Gate, meeting: str
 ) -> None:
     world = overlap
-    given = meeting.setup(world)
-    before, first = conflicts(world), world.version()
+    setup, loser, winner, (conflicts, after, result) = MEETINGS[meeting]
+    given = setup(world)
+    before, first = world.conflicts(), world.version()
     table = f"delta.`{world.place}/shared`"
 
-    result = overlapped(
-        gate,
-        table,
-        lambda: meeting.loser(world, given),
-        lambda: meeting.winner(world, given),
-    )
+    found = overlapped(gate, table, lambda: loser(world, given), lambda: winner(world, given))
 
-    assert result == meeting.result
-    assert conflicts(world) - before == meeting.conflicts
-    assert sorted(world.stored().split()) == sorted(meeting.after.split())
-    if not meeting.conflicts:
+    assert found == result
+    assert world.conflicts() - before == conflicts
+    assert sorted(world.stored().split()) == sorted(after.split())
+    if not conflicts:
         # Both stand, although the one had not seen the other.
         last = world.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]
         assert (last["version"], last["readVersion"]) == (first + 2, first)
@@ -316,7 +247,7 @@ def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
     # As with delta-spark before 4.4, which has such classes, but PySpark does not know of them.
     monkeypatch.setattr(captured, "convert_exception", captured._convert_exception)
     put(overlap, "ab")
-    before = conflicts(overlap)
+    before = overlap.conflicts()
 
     got = overlapped(
         gate,
@@ -326,7 +257,7 @@ def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
     )
 
     assert got == "b"
-    assert conflicts(overlap) - before == 1
+    assert overlap.conflicts() - before == 1
 
 
 @pytest.mark.thorough
@@ -341,30 +272,6 @@ def test_put_when_the_tube_is_dropped_in_the_middle_of_its_statement_is_refused(
         overlapped(gate, f"delta.`{gated.place}/{name}`", lambda: mine.put("a"), rival.drop)
 
     assert stored(gated.rivals.create_tube(name)) == ""
-
-
-@pytest.mark.thorough
-def test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_written(
-    overlap: World, gate: Gate
-) -> None:
-    world = overlap
-    holder = on_another_host(world.open_queue(ttr=10))
-    put(world, "a")
-    task = holder["shared"].take(0)
-    assert task is not None
-    world.clock.advance(11)
-    before = conflicts(world)
-
-    released = overlapped(
-        gate,
-        f"delta.`{world.place}/_tubeq_sessions`",
-        lambda: world.mine.sweep().tubes["shared"].released,
-        lambda: holder["shared"].take(0),
-    )
-
-    assert released == 0
-    assert conflicts(world) == before + 1
-    assert holder["shared"].ack(task.task_id).data == "a"
 
 
 @pytest.mark.thorough
@@ -398,38 +305,3 @@ def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_nu
     assert mine._context.loop.tally.total() == 1
     for queue in (former, mine, rivals):
         end_heartbeat(queue)
-
-
-@pytest.mark.thorough
-def test_puts_and_takes_when_many_run_at_once_never_conflict(
-    overlap: World, open_queue: OpenQueue
-) -> None:
-    """Producers and a consumer on hosts of their own: whoever begins anew lost to another take."""
-    world = overlap
-    producers = [on_another_host(open_queue()) for _ in range(2)]
-    tube = on_another_host(open_queue())["shared"]
-    tubes = [queue["shared"] for queue in producers]
-    wanted = 12
-
-    def produce(into: Any, letters: str) -> None:
-        for letter in letters:
-            into.put_many([letter] * 2)
-
-    def consume() -> str:
-        got = ""
-        while len(got) < wanted:
-            tasks = tube.take_many(3)
-            got += names(tube.ack_many(ids_of(tasks)))
-        return got
-
-    with ThreadPoolExecutor(3) as pool:
-        puts = [pool.submit(produce, *pair) for pair in zip(tubes, ("abc", "def"), strict=True)]
-        consumed = pool.submit(consume)
-        for future in puts:
-            future.result(WAIT)
-        assert sorted(consumed.result(WAIT)) == sorted("abcdef" * 2)
-
-    # At the tube: two leases of number slots may well meet.
-    met = [each._ctx.queue.loop.tally.at(each._ctx.table_lock) for each in (*tubes, tube)]
-    assert met == [0, 0, 0]
-    assert world.stored() == ""

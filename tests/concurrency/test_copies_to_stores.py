@@ -8,7 +8,7 @@ import pytest
 
 from tests.concurrency.s3_store import served
 from tests.native.test_copies import KEY, TYPES, fill, opened, state_of
-from tubeq_spark import Queue, QueueConfig, QueueNotFoundError, StoreError
+from tubeq_spark import Queue, QueueNotFoundError, StoreError
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -24,22 +24,15 @@ def test_copy_when_it_goes_to_a_store_and_back_has_all_that_the_queue_had(tmp_pa
             fill(queue)
         with opened(tmp_path / "first") as first:
             first["utubettl"].pause()
-            expected = state_of(first)
-            # The store ends in the middle of the first try.
+            expected, place, options = state_of(first), "s3://bucket/q", store.options
+            # The store ends in the middle of the first try, whose files stay there.
             with (
                 store.losing(r"^PUT .*/limfifottl/_delta_log/", kind="403", times=None, kept=False),
                 pytest.raises(StoreError),
             ):
-                first.copy_to("s3://bucket/q", storage_options=store.options)
+                first.copy_to(place, storage_options=options)
             with pytest.raises(QueueNotFoundError):
-                Queue(
-                    None,
-                    "s3://bucket/q",
-                    engine="native",
-                    storage_options=store.options,
-                    create=False,
-                )
-            # The files of the first try stay there.
+                Queue(None, place, engine="native", storage_options=options, create=False)
             first.copy_to("s3://bucket/r", storage_options=store.options)
         with store.open("s3://bucket/r") as far:
             assert state_of(far) == expected
@@ -48,6 +41,7 @@ def test_copy_when_it_goes_to_a_store_and_back_has_all_that_the_queue_had(tmp_pa
             assert task is not None
             assert far["fifo"].take(0) is not None
             far["fifo"].release_all()
+            assert not [tube.error for tube in far.sweep().tubes.values() if tube.error]
             expected = state_of(far)
         with store.open("s3://bucket/r") as far:
             far.copy_to(tmp_path / "back")
@@ -57,18 +51,3 @@ def test_copy_when_it_goes_to_a_store_and_back_has_all_that_the_queue_had(tmp_pa
             assert back.check().sound
             assert [back[kind].put_arrow(KEY, key="once").count for kind in TYPES] == [0] * 5
             assert back["fifo"].peek(task.task_id).data == "there"
-
-
-@pytest.mark.thorough
-def test_copy_when_it_is_in_a_store_is_swept_and_used_as_any_queue(tmp_path: Path) -> None:
-    with served() as store, Queue(None, tmp_path / "q", engine="native") as queue:
-        fill(queue)
-        queue.copy_to("s3://bucket/q", storage_options=store.options)
-        config = QueueConfig(vacuum_hours=1e-6)
-        with Queue(
-            None, "s3://bucket/q", engine="native", storage_options=store.options, config=config
-        ) as far:
-            for _ in range(12):
-                far["fifo"].put("more")
-            assert not [tube.error for tube in far.sweep().tubes.values() if tube.error]
-            assert far["fifo"].take(0) is not None

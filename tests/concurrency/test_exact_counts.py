@@ -1,11 +1,10 @@
-"""Natively the count of done tasks is exact: of what a stopped process has ended, each task counts once.
+"""The count of done tasks on Spark, where sessions count it, and natively when the log that has it is shortened.
 
-On Spark sessions count it, as they count calls.
+That stops, crashes and rivals count each task once is judged by the simulation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.concurrency.support import PAST_TTR, World, ids_of
-from tests.thorough import thorough
 from tubeq_spark import PutItem
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tubeq_spark import Queue
 
 
@@ -44,75 +40,6 @@ def due(world: World) -> None:
     world.rival.put_many([*items, PutItem("d", ttl=PAST_TTR, delay=1)])
     world.tube.take_many(2)
     world.clock.advance(PAST_TTR + 1)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A verb that ends tasks in its first commit.
-
-    Attributes:
-        name: Of the verb.
-        setup: Makes what it ends.
-        act: The verb.
-        ended: How many tasks.
-    """
-
-    name: str
-    setup: Callable[[World], Any]
-    act: Callable[[World, Any], object]
-    ended: int
-
-
-CASES = [
-    Case("ack", lambda w: taken(w, "ab"), lambda w, ids: w.tube.ack_many(ids), 2),
-    Case("ack_some", lambda w: taken(w, "abc"), lambda w, ids: w.tube.ack_many(ids[:2]), 2),
-    Case("delete", lambda w: taken(w, "ab"), lambda w, ids: w.tube.delete(ids[0]), 1),
-    Case(
-        "ack_batch",
-        lambda w: (w.rival.put_many(["a", "b", "c"]), w.tube.take_arrow(3))[1],
-        lambda _, batch: batch.ack(),
-        3,
-    ),
-    Case(
-        "exchange",
-        lambda w: (taken(w, "ab"), w.rival.put("c"))[0],
-        lambda w, ids: w.tube.exchange(ack=ids, take=1),
-        2,
-    ),
-    Case("sweep", due, lambda w, _: w.mine.sweep(), 2),
-    Case("truncate", due, lambda w, _: w.tube.truncate(), 2),
-]
-
-
-@NATIVE
-@pytest.mark.parametrize("case", thorough(*CASES), ids=lambda case: case.name)
-def test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended(
-    world: World, case: Case
-) -> None:
-    before = done(world.rivals)
-    given = case.setup(world)
-
-    assert world.probe.stopped_after(0, lambda: case.act(world, given))
-    assert done(world.rivals) == before
-    assert world.probe.stopped_after(1, lambda: case.act(world, given))
-    assert done(world.rivals) == before + case.ended
-    world.rivals.sweep()
-    assert done(world.rivals) == done(world.mine) == before + case.ended
-
-
-@pytest.mark.thorough
-def test_done_when_a_task_is_released_buried_kicked_or_moved_stays(world: World) -> None:
-    before = done(world.rivals)
-    ids = taken(world, "abc")
-    world.tube.release(ids[0])
-    world.tube.bury(ids[1])
-    world.tube.kick(1)
-    world.tube.touch(ids[2], 10)
-    world.tube.release_all()
-    world.rivals.sweep()
-    assert done(world.rivals) == before
-    world.tube.truncate()
-    assert done(world.rivals) == before
 
 
 @pytest.mark.without_spark
@@ -151,21 +78,6 @@ def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
     if world.session is None:
         assert len(list(log.glob("*.json"))) < 6
     assert done(world.open_queue()) == before + 2
-
-
-@pytest.mark.thorough
-def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> None:
-    before = world.told("ttl", "ttr", "delay", "delete")
-    due(world)
-    world.tube.truncate()
-    after = world.told("ttl", "ttr", "delay", "delete")
-    assert {name: after[name] - before[name] for name in after} == {
-        "ttl": 2,
-        "ttr": 1,
-        "delay": 1,
-        "delete": 0,
-    }
-    assert world.stored() == ""
 
 
 @SPARK

@@ -64,20 +64,9 @@ def heart_of(open_and_take: Callable[[], T]) -> tuple[threading.Thread, T]:
     return heart, kept
 
 
-def test_queue_when_it_is_forgotten_gives_back_what_it_took_and_its_heart_ends(
+def test_queue_when_it_is_forgotten_gives_back_what_it_took_without_the_garbage_collector(
     looker: Queue,
 ) -> None:
-    def take_and_forget() -> None:
-        assert opened(looker)["work"].take(0) is not None
-
-    heart, _ = heart_of(take_and_forget)
-    gc.collect()
-
-    assert ends(heart)
-    assert looker.statistics("work")["tasks"]["taken"] == 0
-
-
-def test_queue_when_it_is_forgotten_waits_for_no_garbage_collector(looker: Queue) -> None:
     gc.collect()
     gc.disable()
     try:
@@ -87,6 +76,7 @@ def test_queue_when_it_is_forgotten_waits_for_no_garbage_collector(looker: Queue
         assert ends(heart)
     finally:
         gc.enable()
+    assert looker.statistics("work")["tasks"]["taken"] == 0
 
 
 def _taking(queue: Queue) -> Queue:
@@ -96,21 +86,14 @@ def _taking(queue: Queue) -> Queue:
     return queue
 
 
-def _tube_of(looker: Queue) -> Tube:
-    tube = opened(looker)["work"]
-    assert tube.take(0) is not None
-    return tube
+@pytest.mark.parametrize("part", ["tube", "batch"])
+def test_queue_when_a_part_of_it_is_kept_keeps_its_session(looker: Queue, part: str) -> None:
+    def take() -> Tube | Batch:
+        tube = opened(looker)["work"]
+        batch = tube.take_arrow(1)
+        return tube if part == "tube" else batch
 
-
-def _batch_of(looker: Queue) -> Batch:
-    return opened(looker)["work"].take_arrow(1)
-
-
-@pytest.mark.parametrize("take", [_tube_of, _batch_of])
-def test_queue_when_a_part_of_it_is_kept_keeps_its_session(
-    looker: Queue, take: Callable[[Queue], Tube | Batch]
-) -> None:
-    heart, kept = heart_of(lambda: take(looker))
+    heart, kept = heart_of(take)
     gc.collect()
 
     assert heart.is_alive()
@@ -119,15 +102,6 @@ def test_queue_when_a_part_of_it_is_kept_keeps_its_session(
     gc.collect()
     assert ends(heart)
     assert looker.statistics("work")["tasks"]["taken"] == 0
-
-
-def test_tube_when_its_queue_is_forgotten_can_still_be_dropped(looker: Queue) -> None:
-    tube = opened(looker).create_tube("other")
-    gc.collect()
-
-    tube.drop()
-
-    assert looker.tubes() == ["work"]
 
 
 def test_queue_when_it_is_forgotten_drops_its_temporary_tubes(looker: Queue) -> None:
@@ -158,16 +132,6 @@ def test_queue_when_it_is_forgotten_but_its_session_is_shared_gives_nothing_back
     assert ends(heart)
     assert ids_of(sharing["work"].ack_many(held)) == held
     sharing.close()
-
-
-def test_close_when_the_queue_is_then_forgotten_closes_once(looker: Queue) -> None:
-    heart, queue = heart_of(lambda: _taking(opened(looker)))
-    queue.close()
-
-    del queue
-    gc.collect()
-
-    assert ends(heart)
 
 
 def exit_codes(location: Path, processes: int) -> list[int]:

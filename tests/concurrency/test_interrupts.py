@@ -97,17 +97,6 @@ def test_verb_when_it_is_interrupted_at_random_leaves_nothing_that_nobody_holds(
         assert desk.taken(desk.tube_of(verb)) == 0
 
 
-@pytest.mark.parametrize("name", one_in(2, VERBS))
-def test_verb_when_it_is_interrupted_very_often_leaves_nothing_that_nobody_holds(
-    desk: Desk, interrupter: Interrupter, name: str
-) -> None:
-    verb = VERBS[name]
-
-    interrupt_at_random(desk, verb, interrupter, MANY, seed=11)
-
-    assert desk.taken(desk.tube_of(verb)) == 0
-
-
 @pytest.mark.parametrize("name", one_in(7, VERBS))
 def test_verb_when_it_is_interrupted_beside_working_threads_disturbs_none_of_them(
     desk: Desk, interrupter: Interrupter, name: str

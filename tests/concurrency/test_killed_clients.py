@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import re
 import subprocess
 import sys
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.held_jvm import AGENT, HeldJvm
-from tests.concurrency.support import WAIT, ids_of
+from tests.concurrency.support import WAIT
 from tests.programs import environment
-from tubeq_spark import Queue, SystemClock
+from tubeq_spark import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,23 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-
-#: How many producers are killed, and how many of its puts each has been told of by then.
-KILLS, PUTS = 2, 4
-
-#: Puts until it is killed, and tells of each task.
-PRODUCER = """
-import sys
-from tubeq_spark import Queue, local_session
-
-spark = local_session(
-    "producer",
-    **{"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.ui.enabled": "false"},
-)
-tube = Queue(spark, sys.argv[1])["work"]
-while True:
-    print("put", tube.put("theirs").task_id, flush=True)
-"""
 
 #: Puts a task into the tube, so that the JVM loads all classes. Puts another one when it reads a line.
 VICTIM = """
@@ -75,9 +57,9 @@ print("put", flush=True)
 class Victim:
     """A process that is killed."""
 
-    def __init__(self, program: str, *arguments: str) -> None:
+    def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments],
+            [sys.executable, "-c", VICTIM, *arguments],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -115,7 +97,7 @@ class Victim:
 
 @pytest.fixture
 def victim(location: str) -> Iterator[Victim]:
-    started = Victim(VICTIM, location, AGENT)
+    started = Victim(location, AGENT)
     yield started
     started.kill()
     started.last_words()
@@ -174,28 +156,3 @@ def test_put_when_the_jvm_of_a_killed_process_is_about_to_commit_is_not_overwrit
             ['"bystander"', '"first"', '"late"', '"mine"'],
         )
         assert [task.data for task in tube.take_many(4)][:2] == ["mine", "first"]
-
-
-@pytest.mark.nightly
-def test_put_when_processes_are_killed_at_any_moment_loses_no_acknowledged_task(
-    spark: SparkSession, location: str
-) -> None:
-    moments = random.Random(7)
-    with Queue(spark, location) as queue:
-        tube = queue.create_tube("work")
-        acknowledged: list[int] = []
-        for _ in range(KILLS):
-            producer = Victim(PRODUCER, location)
-            acknowledged += [int(producer.hear(r"put (\d+)")) for _ in range(PUTS)]
-            SystemClock().sleep(moments.random())
-            producer.kill()
-            # While its JVM has not noticed yet.
-            acknowledged += ids_of(tube.put_many(["mine"]))
-            acknowledged += ids_of(tube.put_many(["mine"]))
-            # A line that it did not come to the end of is no acknowledgement.
-            acknowledged += map(int, re.findall(r"put (\d+)\n", producer.last_words()))
-
-        stored = tube.df(effective=False).select("task_id").collect()
-        assert {row["task_id"] for row in stored} >= set(acknowledged)
-        # At most the one that each had begun comes on top.
-        assert len(stored) <= len(acknowledged) + KILLS

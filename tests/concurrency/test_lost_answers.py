@@ -1,4 +1,4 @@
-"""The answer to a commit is lost: what became of it is read from the table's history.
+"""The answer to a commit by Spark is lost: what became of it is read from the table's history.
 
 Landed: the verb returns as if it had heard. Not landed, or nobody can tell: `CommitUnknownError` with
 the operation's id, and nothing is done twice.
@@ -11,7 +11,6 @@ import shutil
 import string
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ from pyspark.errors import PySparkRuntimeError
 
 from tests.concurrency.support import (
     FOR_EVER,
-    PAST_TTR,
-    TTR,
     Tapped,
     World,
     end_heartbeat,
@@ -32,11 +29,9 @@ from tests.concurrency.support import (
 from tests.thorough import thorough
 from tubeq_spark import (
     CommitUnknownError,
-    PutItem,
     Queue,
     QueueConfig,
     StoreError,
-    TubeNotFoundError,
     TubeqError,
 )
 
@@ -78,125 +73,37 @@ def taken(world: World, letters: str) -> list[int]:
     return ids_of(world.tube.take_many(len(letters)))
 
 
-def due(world: World) -> None:
-    world.rival.put_many([PutItem("a", delay=TTR), PutItem("b", ttl=TTR)])
-    world.clock.advance(PAST_TTR)
-
-
 def frame(world: World, letters: str) -> DataFrame:
     rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
     return world.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
 
 
-@dataclass(frozen=True)
-class Case:
-    """A verb whose answer is lost after its commit.
-
-    Attributes:
-        name: Of the verb.
-        setup: Before it.
-        act: The verb; what it returns.
-        operation: Its name in the commit loop.
-        result: What it must return all the same.
-        after: The tube then.
-    """
-
-    name: str
-    setup: Callable[[World], Any]
-    act: Callable[[World, Any], Any]
-    operation: str
-    result: object
-    after: str
-
-
-CASES = (
-    Case("put", lambda _: None, lambda w, _: names(w.tube.put_many(["a"])), "put", "a", "ar"),
-    Case(
-        "put_df",
-        lambda _: None,
-        lambda w, _: w.tube.put_df(frame(w, "ab")).count,
-        "put",
-        2,
-        "ar br",
-    ),
-    Case(
-        "put_df with a key",
+#: One for each kind of statement: what it works on, the verb, its operation, what it returns all the same, the tube then.
+CASES: dict[
+    str, tuple[Callable[[World], Any], Callable[[World, Any], Any], tuple[str, object, str]]
+] = {
+    "put": (lambda _: None, lambda w, _: names(w.tube.put_many(["a"])), ("put", "a", "ar")),
+    "put_df with a key": (
         lambda w: f"key {w.version()}",
         lambda w, key: w.tube.put_df(frame(w, "ab"), key=key).count,
-        "put",
-        2,
-        "ar br",
+        ("put", 2, "ar br"),
     ),
-    Case(
-        "put of keys",
-        lambda _: None,
-        lambda w, _: names(w.tube.put_many([PutItem(n, unique="k") for n in "ab"])),
-        "put",
-        "aa",
-        "ar",
-    ),
-    Case(
-        "take",
+    "take": (
         lambda w: put(w, "abc"),
         lambda w, _: names(w.tube.take_many(2)),
-        "take",
-        "ab",
-        "at bt cr",
+        ("take", "ab", "at bt cr"),
     ),
-    Case(
-        "ack of a whole lease segment",
+    "ack": (
         lambda w: taken(w, "ab"),
         lambda w, ids: names(w.tube.ack_many(ids)),
-        "ack",
-        "ab",
-        "",
+        ("ack", "ab", ""),
     ),
-    Case(
-        "ack of a part",
-        lambda w: taken(w, "ab"),
-        lambda w, ids: names([w.tube.ack(ids[0])]),
-        "ack",
-        "a",
-        "bt",
-    ),
-    Case(
-        "exchange",
+    "exchange": (
         lambda w: (taken(w, "a"), put(w, "bc"))[0],
         lambda w, ids: names(w.tube.exchange(ack=ids, take=1)),
-        "exchange",
-        "b",
-        "bt cr",
+        ("exchange", "b", "bt cr"),
     ),
-    Case(
-        "release with an error",
-        lambda w: taken(w, "ab"),
-        lambda w, ids: (names([w.tube.release(ids[0], error="why")]), w.tube.peek(ids[0]).error),
-        "release",
-        ("a", "why"),
-        "ar bt",
-    ),
-    Case(
-        "bury with an error for each",
-        lambda w: put(w, "ab"),
-        lambda w, ids: (
-            names(w.tube.bury_many(ids, error={ids[0]: "why", ids[1]: "how"})),
-            [w.tube.peek(task_id).error for task_id in ids],
-        ),
-        "bury",
-        ("ab", ["why", "how"]),
-        "a! b!",
-    ),
-    Case("truncate", lambda w: put(w, "ab"), lambda w, _: w.tube.truncate(), "truncate", None, ""),
-    Case(
-        "sweep",
-        due,
-        lambda w, _: w.mine.sweep().tubes["shared"].expired,
-        "end_due",
-        1,
-        "ar",
-    ),
-)
-
+}
 
 _METRICS = "spark.databricks.delta.history.metricsEnabled"
 
@@ -225,32 +132,20 @@ def no_metrics(pair: World) -> Iterator[World]:
     pair.rival.truncate()
 
 
-#: One for each kind of statement.
-KINDS = {"put", "put_df with a key", "take", "ack of a whole lease segment", "exchange"}
-
-
-def losses() -> list[object]:
-    """Cases: the others are of the same kinds of statements."""
-    few = [case for case in CASES if case.name in KINDS]
-    return [*few, *thorough(*(case for case in CASES if case not in few))]
-
-
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("case", losses(), ids=lambda case: case.name)
+@pytest.mark.parametrize("verb", CASES)
 def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard(
-    world: World, case: Case
+    world: World, verb: str
 ) -> None:
-    given = case.setup(world)
-    before, registered = world.version(), world.version("_tubeq_tubes")
+    setup, act, (operation, result, after) = CASES[verb]
+    given = setup(world)
+    before = world.version()
 
-    with world.probe.interrupted("committed", case.operation, lose):
-        result = case.act(world, given)
+    with world.probe.interrupted("committed", operation, lose):
+        assert act(world, given) == result
 
-    assert result == case.result
     assert world.version() == before + 1
-    assert world.stored() == case.after
-    assert world.version("_tubeq_tubes") == registered
-    assert "shared" in world.rivals.tubes()
+    assert world.stored() == after
 
 
 # -- the history has no metrics --------------------------------------------------------------------
@@ -287,43 +182,6 @@ def test_put_df_with_a_key_when_the_history_has_no_metrics_says_how_many(
 
 
 @pytest.mark.thorough
-def test_put_when_it_meets_a_drop_that_was_stopped_leaves_the_registry_to_the_sweep(
-    world: World,
-) -> None:
-    name = "gone_but_known"
-    tube = world.mine.create_tube(name)
-    rival = world.rivals[name]
-    # It is empty, and not yet marked in the registry.
-    assert world.probe.stopped_after(1, tube.drop)
-    registered = world.version("_tubeq_tubes")
-
-    with pytest.raises(TubeNotFoundError):
-        rival.put("a")
-
-    assert world.version("_tubeq_tubes") == registered
-    world.rivals.sweep()
-    assert world.version("_tubeq_tubes") == registered + 1
-    assert stored(world.rivals.create_tube(name)) == ""
-
-
-@pytest.mark.thorough
-def test_first_put_of_a_queue_when_its_slot_is_lost_without_metrics_leases_one_slot(
-    no_metrics: World,
-) -> None:
-    def leased() -> int:
-        sessions = f"delta.`{no_metrics.place}/_tubeq_sessions`"
-        return no_metrics.spark.sql(f"SELECT key FROM {sessions} WHERE kind = 'slot'").count()
-
-    queue = no_metrics.open_queue(observer=no_metrics.probe)
-    before = leased()
-
-    with no_metrics.probe.interrupted("committed", "lease_slot", lose):
-        queue["shared"].put("a")
-
-    assert leased() == before + 1
-
-
-@pytest.mark.thorough
 def test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same(
     world: World,
 ) -> None:
@@ -352,18 +210,6 @@ def test_create_tube_when_its_answer_is_lost_makes_it_once(world: World) -> None
 
 
 @pytest.mark.thorough
-def test_drop_when_all_its_answers_are_lost_is_done(world: World) -> None:
-    tube = world.mine.create_tube("dropped_unheard")
-    tube.put("a")
-
-    with world.probe.interrupted("committed", "drop", lose, nth=0):
-        tube.drop()
-
-    assert "dropped_unheard" not in world.rivals.tubes()
-    assert stored(world.rivals.create_tube("dropped_unheard")) == ""
-
-
-@pytest.mark.thorough
 def test_first_put_of_a_queue_when_the_answer_to_its_slot_is_lost_leases_one_slot(
     world: World,
 ) -> None:
@@ -381,33 +227,6 @@ def test_first_put_of_a_queue_when_the_answer_to_its_slot_is_lost_leases_one_slo
     assert world.stored() == "ar"
 
 
-# -- the answer is lost, and others go on before anybody asks -------------------------------------
-
-
-def then_lost(act: Callable[[], object]) -> Callable[[], None]:
-    """A rival acts, and only then the connection breaks."""
-
-    def both() -> None:
-        act()
-        lose()
-
-    return both
-
-
-@pytest.mark.thorough
-def test_put_when_its_task_is_acked_before_the_history_is_asked_returns_the_task(
-    world: World,
-) -> None:
-    def take_and_ack() -> None:
-        world.rival.ack_many(ids_of(world.rival.take_many(2)))
-
-    with world.probe.interrupted("committed", "put", then_lost(take_and_ack)):
-        tasks = world.tube.put_many(list("ab"))
-
-    assert names(tasks) == "ab"
-    assert world.stored() == ""
-
-
 @pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_put_when_its_answer_is_lost_and_hundreds_have_committed_since_returns_the_task(
@@ -421,28 +240,13 @@ def test_put_when_its_answer_is_lost_and_hundreds_have_committed_since_returns_t
         said = {"timestamp": int(time.time() * 1_000), "operation": "x", "operationParameters": {}}
         for version in range(last + 1, last + MANY + 1):
             (log / f"{version:020}.json").write_text(json.dumps({"commitInfo": said}) + "\n")
+        lose()
 
-    with world.probe.interrupted("committed", "put", then_lost(commit_often)):
+    with world.probe.interrupted("committed", "put", commit_often):
         tasks = tube.put_many(["a"])
 
     assert names(tasks) == "a"
     assert stored(tube) == "ar"
-
-
-@pytest.mark.thorough
-def test_take_when_a_rival_deletes_one_of_them_before_the_history_is_asked_knows_the_rest(
-    world: World,
-) -> None:
-    ids = put(world, "abc")
-
-    with world.probe.interrupted(
-        "committed", "take", then_lost(lambda: world.rival.delete(ids[0]))
-    ):
-        tasks = world.tube.take_many(3)
-
-    assert set("bc") <= set(names(tasks))
-    world.tube.ack_many(ids[1:])
-    assert world.stored() == ""
 
 
 # -- nobody can tell ------------------------------------------------------------------------------
@@ -465,10 +269,6 @@ def without_history(world: World) -> Iterator[Callable[[], None]]:
             shutil.move(hidden, table)
 
 
-def is_an_id(operation_id: int | None) -> bool:
-    return isinstance(operation_id, int) and operation_id != 0
-
-
 def test_take_when_the_history_cannot_be_read_says_that_nobody_knows(world: World) -> None:
     put(world, "a")
 
@@ -479,7 +279,7 @@ def test_take_when_the_history_cannot_be_read_says_that_nobody_knows(world: Worl
     ):
         world.tube.take(0)
 
-    assert is_an_id(caught.value.operation_id)
+    assert caught.value.operation_id
     assert world.stored() == "at"
 
 
@@ -524,7 +324,7 @@ def failing(losing: LosesRequests, failure: str) -> Iterator[None]:
         losing.failure = None
     assert type(caught.value) is expected
     if isinstance(caught.value, CommitUnknownError):
-        assert is_an_id(caught.value.operation_id)
+        assert caught.value.operation_id
 
 
 @pytest.mark.parametrize("failure", thorough("connection", "engine"))
@@ -549,18 +349,3 @@ def test_ack_when_its_statement_is_never_run_says_so_and_can_be_repeated(
     assert world.stored() == "at bt"
     assert names(unheard.ack_many(ids)) == "ab"
     assert world.stored() == ""
-
-
-@pytest.mark.thorough
-def test_batch_when_its_statement_is_never_run_says_so_and_can_be_repeated(
-    world: World, unheard: Tube, losing: LosesRequests
-) -> None:
-    put(world, "ab")
-    batch = unheard.take_arrow(2)
-
-    with failing(losing, "engine"):
-        batch.release()
-
-    assert world.stored() == "at bt"
-    assert batch.release() == 2
-    assert world.stored() == "ar br"

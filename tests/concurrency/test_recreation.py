@@ -1,21 +1,17 @@
-"""A name that had another tube before: the new tube has a table of its own."""
+"""A name that had another tube before: the new tube has a table of its own, on either engine."""
 
 from __future__ import annotations
 
 import itertools
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import Probe, names, two_hosts
-from tubeq_spark import InvalidOptionError, TubeExistsError, TubeNotFoundError
+from tests.concurrency.support import Probe, two_hosts
+from tubeq_spark import TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue, Tube
 
@@ -130,31 +126,6 @@ def test_create_tube_when_a_tube_came_and_went_meanwhile_does_not_share_its_tabl
 
 
 @pytest.mark.thorough
-def test_create_tube_when_another_tube_has_the_table_has_the_next_one(pair: Pair) -> None:
-    name = f"reused_{next(_numbers)}"
-    other = pair.rivals.create_tube(f"{name}__2")
-    pair.rivals.create_tube(name).drop()
-
-    tube = pair.mine.create_tube(name.upper())
-
-    assert tube.table == pair.mine._context.opened.location.table(f"{name.upper()}__3")
-    other.put("x")
-    assert tube.take(0) is None
-
-
-@pytest.mark.thorough
-def test_create_tube_when_delta_refuses_its_columns_leaves_the_name_free(pair: Pair) -> None:
-    name = pair.dropped()
-
-    with pytest.raises(InvalidOptionError, match="schema"):
-        pair.mine.create_tube(name, schema="`a b` INT")
-
-    assert name not in pair.mine
-    pair.mine.create_tube(name)
-    works(pair.rivals, name, ["JSON"])
-
-
-@pytest.mark.thorough
 def test_tables_when_created_say_how_they_are_isolated(pair: Pair, place: str) -> None:
     name = f"isolated_{next(_numbers)}"
     pair.mine.create_tube(name, "utube")
@@ -165,14 +136,14 @@ def test_tables_when_created_say_how_they_are_isolated(pair: Pair, place: str) -
         assert found["delta.isolationLevel"] == "Serializable"
 
 
-@pytest.mark.without_spark
-def test_create_tube_when_its_location_was_removed_and_made_again_makes_one_that_works(
-    engine: OnSpark, tmp_path: Path
-) -> None:
-    place = tmp_path / "again"
-    for _ in range(2):
-        with engine.open(str(place)) as queue:
-            tube = queue.create_tube("again")
-            assert names([tube.put("a")]) == "a"
-            tube.drop()
-        shutil.rmtree(place)
+@pytest.mark.thorough
+def test_create_tube_when_another_tube_has_the_table_has_the_next_one(pair: Pair) -> None:
+    name = f"reused_{next(_numbers)}"
+    other = pair.rivals.create_tube(f"{name}__2")
+    pair.rivals.create_tube(name).drop()
+
+    tube = pair.mine.create_tube(name.upper())
+
+    assert tube.table == pair.mine._context.opened.location.table(f"{name.upper()}__3")
+    other.put("x")
+    assert tube.take(0) is None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.concurrency.support import end_heartbeat
-from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.store import store_options
 from tubeq_spark.storage.store.object_store import ObjectStore
 from tubeq_spark.testing import ManualClock
@@ -42,26 +42,15 @@ class Program:
         return self._options | {"AWS_ACCESS_KEY_ID": self.key}
 
 
-def opened(location: str, given: Callable[[], dict[str, str]], **settings: Any) -> Queue:
-    queue = Queue(
-        None,
-        location,
-        engine="native",
-        storage_options=given,
-        config=QueueConfig(**settings),
-        clock=ManualClock(),
-    )
-    end_heartbeat(queue)
-    return queue
-
-
 @contextmanager
 def working(
     store: Store, name: str
 ) -> Iterator[tuple[Program, Callable[[str], None], Queue, Tube]]:
     """A program that gives credentials, a function that tells the store which it accepts, and a tube."""
-    program = Program(store)
-    with store.accepting() as accept, opened(f"s3://bucket/{name}", program) as queue:
+    program, place = Program(store), f"s3://bucket/{name}"
+    made = Queue(None, place, engine="native", storage_options=program, clock=ManualClock())
+    with store.accepting() as accept, made as queue:
+        end_heartbeat(queue)
         yield program, accept, queue, queue.create_tube("work", "fifo")
 
 

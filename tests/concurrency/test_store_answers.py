@@ -1,52 +1,239 @@
-"""An object store that does what it is asked, and loses the answer: verbs do not notice.
+"""A real S3 client whose store does what it is asked, and loses the answer: verbs do not notice.
 
-Where nothing answers at all they say that they do not know, and what nobody has is given back later.
+Where nothing answers at all they say that they do not know, and what nobody has is given back later. The simulation loses
+the answers to the requests of all verbs; here is one verb for each kind of commit.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.concurrency.lost_answers import CASES, OPTIONS, Bench, Case, letters, tried
 from tests.concurrency.s3_store import COMMIT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat
-from tests.thorough import nightly, one_in, thorough
+from tests.queries import select
+from tests.thorough import thorough
 from tests.waiting import beat
-from tubeq_spark import CommitUnknownError, StoreError
+from tubeq_spark import CommitUnknownError, PutItem, StoreError
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log.next_version import NextVersion
-from tubeq_spark.storage.store import patience
-from tubeq_spark.storage.store.object_store import ObjectStore
-from tubeq_spark.storage.store.store import RequestError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from tubeq_spark import Queue, Tube
+    from tubeq_spark import Queue, Task, Tube
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
+#: No test waits for long.
+OPTIONS = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "3"}
+DARK = OPTIONS | {"max_retries": "1", "retry_timeout": "2s"}
+_numbers = itertools.count()
+
+
+@dataclass
+class Bench:
+    """A queue on S3, and a tube of a kind that verbs are tried on."""
+
+    store: Store
+    queue: Queue
+    kind: str = "fifottl"
+    tubes: dict[str, Tube] = field(default_factory=dict)
+
+    @property
+    def tube(self) -> Tube:
+        """The tube."""
+        if self.kind not in self.tubes:
+            kind, more = (
+                ("utubettl", {"parallel": 2}) if self.kind == "parallel" else (self.kind, {})
+            )
+            name = f"{self.kind}_{next(_numbers)}"
+            self.tubes[self.kind] = self.queue.create_tube(name, kind, **more)
+        return self.tubes[self.kind]
+
+    def put(self, letters: str, utubes: str = "") -> None:
+        """Put tasks, each with a letter, and with one for its sub-queue."""
+        for letter, utube in itertools.zip_longest(letters, utubes):
+            self.tube.put(letter, **({"utube": utube} if utube else {}))
+
+    def taken(self, letters: str, utubes: str = "") -> list[int]:
+        """Put tasks, and take them all."""
+        self.put(letters, utubes)
+        return [task.task_id for task in self.tube.take_many(len(letters))]
+
+    def stored(self) -> str:
+        """All tasks as stored, as in `"ar bt"`: data and state, in the order of put."""
+        table = self.tube._ctx.table
+        rows = self.queue._context.engine.rows(
+            select(table.name, "task_id", "data", "state", where=table.mine())
+        )
+        found = sorted((row["task_id"], json.loads(row["data"]) + row["state"]) for row in rows)
+        return " ".join(text for _, text in found)
+
+    def empty(self) -> None:
+        """Begin anew."""
+        if self.stored():
+            self.tube.release_all()
+            self.tube.truncate()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb.
+
+    Attributes:
+        name: Its name.
+        given: Before it.
+        act: The verb; what it returns.
+        result: What it must return.
+        after: The tube then.
+        kind: The type of the tube.
+    """
+
+    name: str
+    given: Callable[[Bench], Any]
+    act: Callable[[Bench, Any], Any]
+    result: object
+    after: str
+    kind: str = "fifottl"
+
+
+def letters(tasks: Iterable[Task | None]) -> str:
+    """The data of tasks; a dot: there is none."""
+    return "".join("." if task is None else task.data for task in tasks)
+
+
+def table(text: str) -> pa.Table:
+    """An Arrow table of tasks, each with a letter."""
+    return pa.table({"data": [json.dumps(letter) for letter in text]})
+
+
+def twice_with_a_key(bench: Bench, _: object) -> tuple[int, int]:
+    """Put an Arrow table with a key, and once more with the same."""
+    key = f"key {next(_numbers)}"
+    counts = [bench.tube.put_arrow(table("ab"), key=key).count for _ in range(2)]
+    return counts[0], counts[1]
+
+
+def twice_with_keys(bench: Bench, _: object) -> str:
+    """Put tasks with keys, and once more, one by one and as a table."""
+    items = [PutItem(letter, unique=letter) for letter in "ab"]
+    tasks = bench.tube.put_many(items)
+    assert bench.tube.put_many(items) == tasks
+    added = bench.tube.put_arrow(table("bc").append_column("unique", [["b", "c"]])).count
+    return f"{letters(tasks)}{added}"
+
+
+def take_of_subqueues(bench: Bench, _: object) -> str:
+    """Take for three, where two may have a task."""
+    return letters(bench.tube.take(0) for _ in range(3))
+
+
+def created_anew(bench: Bench, _: object) -> str:
+    """Create a tube, drop it and create it again."""
+    name = f"anew_{next(_numbers)}"
+    bench.queue.create_tube(name).put("a")
+    bench.queue[name].drop()
+    tube = bench.queue.create_tube(name, "utubettl")
+    tube.put("b", utube="u")
+    return letters([tube.take(0), tube.take(0)])
+
+
+def altered(bench: Bench, _: object) -> tuple[object, ...]:
+    """Give a tube an option that needs columns, and pause it."""
+    tube = bench.queue.create_tube(f"old_{next(_numbers)}")
+    tube.put("a")
+    tube.alter(most_taken=5)
+    tube.pause()
+    paused = tube.paused, letters([tube.take(0)])
+    tube.resume()
+    return (*paused, tube.options["most_taken"], letters([tube.take(0)]))
+
+
+def opened(bench: Bench, _: object) -> tuple[str, int]:
+    """Open another location, and take what was put there: leases of a session and of numbers."""
+    with bench.store.open(f"s3://bucket/new_{next(_numbers)}", options=OPTIONS) as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        taken = letters([tube.take(0), tube.take(0)])
+        slots = queue._context.engine.rows(
+            select(queue._context.sessions._table, "key", where=row().kind == "slot")
+        )
+    return taken, len(slots)
+
+
+CASES = (
+    Case("put", lambda _: None, lambda b, _: letters([b.tube.put("a")]), "a", "ar"),
+    Case("put_arrow_with_a_key", lambda _: None, twice_with_a_key, (2, 0), "ar br"),
+    Case("put_with_keys", lambda _: None, twice_with_keys, "ab1", "ar br cr"),
+    Case("take", lambda b: b.put("ab"), lambda b, _: letters([b.tube.take(0)]), "a", "at br"),
+    Case(
+        "take_arrow",
+        lambda b: b.put("abc"),
+        lambda b, _: b.tube.take_arrow(2).count,
+        2,
+        "at bt cr",
+    ),
+    Case("ack", lambda b: b.taken("a"), lambda b, ids: letters([b.tube.ack(ids[0])]), "a", ""),
+    Case(
+        "ack_of_some",
+        lambda b: b.taken("ab"),
+        lambda b, ids: letters([b.tube.ack(ids[0])]),
+        "a",
+        "bt",
+    ),
+    Case(
+        "exchange",
+        lambda b: (b.taken("a"), b.put("bc"))[0],
+        lambda b, ids: letters(b.tube.exchange(ack=ids, take=1)),
+        "b",
+        "bt cr",
+    ),
+    Case(
+        "take_of_subqueues",
+        lambda b: b.put("abc", "uuv"),
+        take_of_subqueues,
+        "ac.",
+        "at br ct",
+        "utubettl",
+    ),
+    Case(
+        "take_with_parallel",
+        lambda b: b.put("abcd", "uuuv"),
+        lambda b, _: letters(b.tube.take(0) for _ in range(4)),
+        "abd.",
+        "at bt cr dt",
+        "parallel",
+    ),
+    Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),
+    Case("alter", lambda _: None, altered, (True, ".", 5, "a"), ""),
+    Case("open", lambda _: None, opened, ("a.", 1), ""),
+)
+
+
+CASE = {case.name: case for case in CASES}
 #: For each kind of statement and of verb one.
-FEW = {
+FEW = (
     "put",
     "put_arrow_with_a_key",
     "take",
     "ack",
-    "release",
     "exchange",
     "take_of_subqueues",
-    "create_tube",
-}
-#: Where the client waits for its time-out at each commit.
-PATIENT = FEW | {"put_with_a_capacity", "ack_of_subqueues", "truncate"}
+    "create_tube_anew",
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,51 +256,36 @@ def commits_to(tube: Tube) -> str:
     return COMMIT.replace(".*", f".*/{tube.name}")
 
 
-def case_of(name: str) -> Case:
-    return next(case for case in CASES if case.name == name)
-
-
-def losses() -> list[object]:
-    """Each verb with each way to lose answers: to all of its commits, or to the first."""
-    found, others = list[object](), list[object]()
-    for case in CASES:
-        ways = [("reset", None), ("500", 1), ("500", None)]
-        quick = {("reset", None), ("500", 1)} if case.name in FEW else set()
-        ways += [("hang", 1)] if case.name in PATIENT else []
-        if case.name == "take":
-            quick.add(("hang", 1))
-        for way in ways:
-            (found if way in quick else others).append((case, *way))
-    return found + one_in(7, others)
-
-
 @pytest.mark.parametrize(
-    ("case", "kind", "times"), losses(), ids=lambda value: getattr(value, "name", str(value))
+    ("name", "kind", "times"),
+    [
+        *(case for name in FEW for case in ((name, "reset", None), (name, "500", 1))),
+        ("take", "hang", 1),
+        *thorough(*((name, "500", None) for name in CASE if name not in FEW)),
+    ],
 )
 def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_had_heard(
-    bench: Bench, case: Case, kind: str, times: int | None
+    bench: Bench, name: str, kind: str, times: int | None
 ) -> None:
-    found = Counter(tried(bench, case, kind, times))
-    assert set(found) == {"lost answers"}
+    case = CASE[name]
+    bench.kind = case.kind
+    bench.empty()
+    given = case.given(bench)
+    bench.store.requests()
 
+    with bench.store.losing(kind=kind, times=times):
+        assert case.act(bench, given) == case.result
 
-@pytest.mark.parametrize("name", ["ack", *thorough("ack_of_some", "delete", "exchange")])
-def test_done_when_the_answer_to_its_commit_is_lost_counts_once(empty: Bench, name: str) -> None:
-    case = case_of(name)
-    given = case.given(empty)
-    count = len(empty.stored().split())
-    before = empty.queue.statistics(empty.tube.name)["tasks"]["done"]
-    with empty.store.losing(kind="reset", times=None):
-        assert case.act(empty, given) == case.result
-    after = empty.queue.statistics(empty.tube.name)["tasks"]["done"]
-    assert after - before == count - len(case.after.split()) > 0
+    sent = Counter(line for line, _ in bench.store.commits())
+    assert {*sent.values()} == {1}
+    assert bench.stored() == case.after
 
 
 @pytest.mark.parametrize("name", ["put", "take", *thorough("ack", "put_arrow_with_a_key")])
 def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
     empty: Bench, name: str
 ) -> None:
-    case = case_of(name)
+    case = CASE[name]
     given = case.given(empty)
     empty.store.requests()
 
@@ -144,29 +316,6 @@ def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Benc
     assert Counter(line for line, _ in empty.store.commits()).most_common(1)[0][1] == 1
 
 
-def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_once(
-    empty: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put, late = ObjectStore.put_if_absent, list[Any]()
-
-    def delayed(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
-        if f"{files}" != path_of(empty.tube._ctx.table.name):
-            # The first verb of a session has it written down first.
-            return put(files, name, content)
-        if not late:
-            late.append(lambda: put(files, name, content))
-            msg = "no answer"
-            raise RequestError(msg, was_sent=True, passes=True)
-        late[0]()
-        return put(files, name, content)
-
-    monkeypatch.setattr(ObjectStore, "put_if_absent", delayed)
-    assert letters([empty.tube.put("a")]) == "a"
-    assert late, "the put was not delayed"
-    monkeypatch.undo()
-    assert empty.stored() == "ar"
-
-
 def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: Bench) -> None:
     empty.put("a")
     with empty.store.losing("", kind="500", times=2, kept=False):
@@ -178,52 +327,17 @@ def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: 
     assert empty.stored() == "ar"
 
 
-@pytest.mark.parametrize("name", ["take", *thorough("take_many", "take_arrow")])
+@pytest.mark.parametrize("name", ["take", *thorough("take_arrow")])
 def test_verb_when_reads_of_data_fail_for_a_moment_reads_them_again(
     empty: Bench, name: str
 ) -> None:
-    case = case_of(name)
+    case = CASE[name]
     given = case.given(empty)
     with empty.store.open("s3://bucket/queue", options=OPTIONS) as others:
         other = Bench(empty.store, others, tubes={empty.kind: others[empty.tube.name]})
         with empty.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
             assert case.act(other, given) == case.result
         assert empty.stored() == case.after
-
-
-@pytest.mark.parametrize("name", ["put", *thorough("put_arrow_with_a_key")])
-def test_put_when_somebody_commits_first_is_beside_it(
-    empty: Bench, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    put = ObjectStore.put_if_absent
-    with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
-        rival = rivals[empty.tube.name]
-
-        def beaten(
-            files: ObjectStore, name: str, content: bytes, _needs: object = ()
-        ) -> str | None:
-            if f"{files}".endswith(f"/{empty.tube.name}"):
-                monkeypatch.undo()
-                rival.put("z")
-            return put(files, name, content)
-
-        monkeypatch.setattr(ObjectStore, "put_if_absent", beaten)
-        case = case_of(name)
-        assert case.act(empty, None) == case.result
-    assert sorted(empty.stored().split()) == sorted([*case.after.split(), "zr"])
-
-
-def test_property_and_vacuum_when_their_answers_are_lost_are_done(empty: Bench) -> None:
-    table, tables = empty.tube._ctx.table.name, empty.queue._context.engine.tables
-    version = tables.version(table)
-    with empty.store.losing():
-        assert tables.set_property(table, "tubeq.tried", "1")
-    assert tables.properties(table)["tubeq.tried"] == "1"
-    assert tables.version(table) == (version or 0) + 1
-    with empty.store.losing():
-        tables.vacuum(table)
-    empty.put("a")
-    assert empty.stored() == "ar"
 
 
 def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
@@ -259,8 +373,6 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
 
 # -- nothing answers ------------------------------------------------------------------------------
 
-DARK = OPTIONS | {"max_retries": "1", "retry_timeout": "2s"}
-
 
 @pytest.fixture
 def dark(store: Store, tmp_path: Path) -> Iterator[Bench]:
@@ -273,44 +385,29 @@ def dark(store: Store, tmp_path: Path) -> Iterator[Bench]:
         yield Bench(store, queue)
 
 
-def heartbeat(queue: Queue) -> None:
-    beat(queue._context.session)
-
-
-@pytest.mark.parametrize("kind", ["reset", *nightly("hang")])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "take",
-        "take_of_subqueues",
-        *thorough(
-            *("take_many", "take_arrow", "take_of_named_subqueues"),
-            *("exchange", "exchange_of_subqueues"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["take", "take_of_subqueues", *thorough("exchange")])
 def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart(
-    dark: Bench, name: str, kind: str
+    dark: Bench, name: str
 ) -> None:
-    case = case_of(name)
+    case = CASE[name]
     dark.kind = case.kind
     # The first take of sub-queues writes the gates.
     assert dark.tube.take(0) is None
     given = case.given(dark)
 
     with (
-        dark.store.losing(commits_to(dark.tube), kind=kind, dark=True),
+        dark.store.losing(commits_to(dark.tube), dark=True),
         pytest.raises(CommitUnknownError) as caught,
     ):
         case.act(dark, given)
     assert caught.value.operation_id
     assert "t" in dark.stored()
 
-    heartbeat(dark.queue)
+    beat(dark.queue._context.session)
     assert "t" not in dark.stored()
     wanted = letters(dark.tube.take_many(9))
     assert wanted
-    heartbeat(dark.queue)
+    beat(dark.queue._context.session)
     assert dark.stored().count("t") == len(wanted)
 
 
@@ -325,17 +422,17 @@ def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(
         pytest.raises(CommitUnknownError),
     ):
         dark.tube.take(0)
-    heartbeat(dark.queue)
+    beat(dark.queue._context.session)
 
     assert dark.stored() == "at br"
     assert letters(dark.tube.ack_many([task.task_id for task in held])) == "a"
 
 
-@pytest.mark.parametrize("name", ["put", *thorough("ack", "release", "delete")])
+@pytest.mark.parametrize("name", ["put", *thorough("ack")])
 def test_verb_when_nothing_answers_any_more_says_that_nobody_knows_and_is_done_once(
     dark: Bench, name: str
 ) -> None:
-    case = case_of(name)
+    case = CASE[name]
     given = case.given(dark)
 
     with (
@@ -346,14 +443,3 @@ def test_verb_when_nothing_answers_any_more_says_that_nobody_knows_and_is_done_o
 
     assert caught.value.operation_id
     assert dark.stored() == case.after
-
-
-@pytest.mark.thorough
-def test_put_when_the_store_is_gone_before_it_says_that_nothing_was_written(
-    dark: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert dark.stored() == ""
-    monkeypatch.setattr(patience, "sleep", lambda _: None)
-    with dark.store.losing("", times=None, kept=False), pytest.raises(StoreError):
-        dark.tube.put("a")
-    assert dark.stored() == ""

@@ -1,4 +1,4 @@
-"""A temporary tube ends with the session of its creator, however that ends."""
+"""A temporary tube ends with the session of its creator, however that ends: the simulation has no such tubes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, edit
 from tests.waiting import beat
-from tubeq_spark import (
-    NotTakenError,
-    SessionError,
-    StoreError,
-    TubeExistsError,
-    TubeNotFoundError,
-)
+from tubeq_spark import NotTakenError, SessionError, StoreError, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue
     from tubeq_spark.testing import ManualClock
 
+pytestmark = pytest.mark.without_spark
 _numbers = itertools.count(1)
 
 
@@ -32,44 +27,26 @@ def watcher(open_queue: OpenQueue) -> Queue:
     return open_queue()
 
 
-def new_name() -> str:
+@pytest.fixture
+def name() -> str:
     return f"brief_{next(_numbers)}"
 
 
-@pytest.mark.without_spark
-def test_sweep_when_the_creator_of_a_temporary_tube_is_dead_drops_it(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue
-) -> None:
-    name, owner = new_name(), open_queue(ttr=10)
-    tube = owner.create_tube(name, temporary=True)
-    tube.put_many(["a", "b"])
-    assert watcher[name].take(0) is not None
-    clock.advance(5)
-    watcher.sweep()
-    assert name in watcher
-
-    clock.advance(6)
-    report = watcher.sweep()
-
-    assert name not in watcher
-    assert report.dropped == [name]
-    assert watcher.sweep().dropped == []
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("end", ["close", "sweep"])
 def test_end_of_a_session_when_a_rival_takes_from_its_temporary_tube_meanwhile_drops_it(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, end: str
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str, end: str
 ) -> None:
-    name, probe = new_name(), Probe()
-    owner = open_queue(ttr=10, observer=probe)
-    sweeper = open_queue(observer=probe)
+    probe = Probe()
+    owner, sweeper = open_queue(ttr=10, observer=probe), open_queue(observer=probe)
     owner.create_tube(name, temporary=True).put_many(["a", "b"])
     tube = watcher[name]
     held = tube.take(0)
     assert held is not None
+    clock.advance(5)
+    watcher.sweep()
+    assert name in watcher
     if end == "sweep":
-        clock.advance(11)
+        clock.advance(6)
 
     with probe.interrupted("committed", "drop", lambda: tube.take(0)):
         (owner.close if end == "close" else sweeper.sweep)()
@@ -77,72 +54,54 @@ def test_end_of_a_session_when_a_rival_takes_from_its_temporary_tube_meanwhile_d
     assert name not in watcher
     with pytest.raises((NotTakenError, TubeNotFoundError)):
         tube.ack(held.task_id)
+    assert watcher.sweep().dropped == []
 
 
-@pytest.mark.without_spark
-def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue
-) -> None:
-    name, owner = new_name(), open_queue(ttr=10)
-    owner.create_tube(name, temporary=True)
-    # As its heart would do in real time, which these tests have ended.
-    owner._context.session._stop.clear()
-    for _ in range(4):
-        clock.advance(6)
-        beat(owner._context.session)
-        watcher.sweep()
-        assert name in watcher
-    owner.close()
-    assert name not in watcher
-
-
-@pytest.mark.without_spark
-def test_heartbeat_when_the_last_temporary_tube_was_dropped_ends(
-    open_queue: OpenQueue, clock: ManualClock, place: str
+def test_heartbeat_when_a_session_has_temporary_tubes_goes_on_until_the_last_was_dropped(
+    open_queue: OpenQueue, clock: ManualClock, place: str, watcher: Queue
 ) -> None:
     owner = open_queue(ttr=100)
     session, log = owner._context.session, Path(place, "_tubeq_sessions", "_delta_log")
-    first, second = (owner.create_tube(new_name(), temporary=True) for _ in range(2))
+    first, second = (owner.create_tube(name, temporary=True) for name in ("first", "second"))
     # As its heart would do in real time, which these tests have ended.
     session._stop.clear()
 
     def beats() -> bool:
         before = len(list(log.glob("*.json")))
-        clock.advance(30)
+        clock.advance(60)
         beat(session)
         return len(list(log.glob("*.json"))) > before
 
+    assert beats()
+    assert beats()
+    watcher.sweep()
+    assert "first" in watcher
     first.drop()
     assert beats()
     second.drop()
     assert not beats()
     # Another one needs a lease again.
-    owner.create_tube(new_name(), temporary=True)
+    owner.create_tube("third", temporary=True)
     assert beats()
 
 
-@pytest.mark.without_spark
 def test_create_tube_when_a_dead_sessions_temporary_tube_has_the_name_takes_its_place(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str
 ) -> None:
-    name = new_name()
     open_queue(ttr=10).create_tube(name, temporary=True, schema="n INT").put({"n": 1})
     with pytest.raises(TubeExistsError):
         watcher.create_tube(name)
     clock.advance(11)
 
-    tube = watcher.create_tube(name)
-
-    assert tube.put("text").data == "text"
+    assert watcher.create_tube(name).put("text").data == "text"
     assert watcher.statistics(name)["tasks"]["total"] == 1
 
 
-@pytest.mark.without_spark
 @pytest.mark.parametrize("end", ["close", "death"])
 def test_temporary_tube_when_its_creator_joined_another_session_ends_with_that(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, end: str
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str, end: str
 ) -> None:
-    name, host, owner = new_name(), open_queue(ttr=FOR_EVER), open_queue(ttr=10)
+    host, owner = open_queue(ttr=FOR_EVER), open_queue(ttr=10)
     owner.create_tube(name, temporary=True)
     owner.identify(host.identify())
     clock.advance(11)
@@ -159,88 +118,60 @@ def test_temporary_tube_when_its_creator_joined_another_session_ends_with_that(
     host.close()
 
 
-@pytest.mark.without_spark
-def test_temporary_tube_when_its_creator_could_not_join_stays(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue
+@pytest.mark.parametrize("fails", ["own", "heartbeat", "renew"])
+def test_temporary_tube_when_its_creator_could_not_join_another_session_stays(
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str, fails: str
 ) -> None:
-    name, host, probe = new_name(), open_queue(ttr=10), Probe()
+    host, probe = open_queue(ttr=10 if fails == "own" else FOR_EVER), Probe()
     owner = open_queue(ttr=FOR_EVER, observer=probe)
     owner.create_tube(name, temporary=True)
     shared = host.identify()
 
-    def host_dies() -> None:
+    def fail() -> None:
+        if fails != "own":
+            raise StoreError("the storage fails")
+        # The host is found dead.
         clock.advance(11)
-        task = watcher.create_tube(new_name()).put("x")
-        assert task is not None
+        watcher.create_tube(f"for_{name}").put("x")
         assert watcher._context.sessions.mark_dead(str(shared), 1, watcher._context.now_us(), 0)
 
-    with probe.interrupted("committed", "own", host_dies), pytest.raises(SessionError):
+    step = "committed" if fails == "own" else "read"
+    with probe.interrupted(step, fails, fail), pytest.raises((SessionError, StoreError)):
         owner.identify(shared)
 
-    watcher.sweep()
-    assert name in watcher
-    owner.close()
-    assert name not in watcher
-
-
-def fails() -> None:
-    msg = "the storage fails"
-    raise StoreError(msg)
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("operation", ["heartbeat", "renew"])
-def test_temporary_tube_when_the_storage_fails_while_its_creator_joins_another_session_stays(
-    open_queue: OpenQueue, watcher: Queue, operation: str
-) -> None:
-    name, host, probe = new_name(), open_queue(ttr=FOR_EVER), Probe()
-    owner = open_queue(ttr=FOR_EVER, observer=probe)
-    owner.create_tube(name, temporary=True)
-
-    with probe.interrupted("read", operation, fails), pytest.raises(StoreError, match="fails"):
-        owner.identify(host.identify())
     host.close()
     watcher.sweep()
-
     assert name in watcher
     owner.close()
     assert name not in watcher
 
 
-@pytest.mark.without_spark
 def test_sweep_when_it_stops_while_it_drops_a_temporary_tube_is_gone_on_with(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str
 ) -> None:
     probe = Probe()
     sweeper = open_queue(observer=probe)
-    name, owner = new_name(), open_queue(ttr=10)
-    owner.create_tube(name, temporary=True).put("a")
-    assert watcher[name].take(0) is not None
+    open_queue(ttr=10).create_tube(name, temporary=True).put("a")
     clock.advance(11)
 
-    for commits in range(10):
-        if not probe.stopped_after(commits, sweeper.sweep):
-            break
-    else:
-        pytest.fail("it never came to its end")
+    stops = [probe.stopped_after(commits, sweeper.sweep) for commits in range(10)]
 
+    assert not stops[-1]
     watcher.sweep()
     assert name not in watcher
 
 
-@pytest.mark.without_spark
 def test_open_when_a_temporary_tube_has_no_owner_leaves_it(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str
 ) -> None:
     """A record of an older version of this package."""
-    name, owner = new_name(), open_queue(ttr=10)
-    tube = owner.create_tube(name, temporary=True)
-    table = owner._context.registry._table
+    owner = open_queue(ttr=10)
+    owner.create_tube(name, temporary=True)
     no_owner = 'regexp_replace(options, \'"temporary": "[^"]*"\', \'"temporary": true\')'
+    table = owner._context.registry._table
     edit(watcher._context, table, "options", no_owner, f"name = '{name}'")
     clock.advance(11)
 
     watcher.sweep()
 
     assert watcher[name].options.temporary is True
-    assert tube.options.temporary is True

@@ -1,18 +1,20 @@
-"""Keys of tasks under rivals, stops and processes: no two stored tasks have one key, and none is lost."""
+"""Keys and capacities while other sessions, stops and processes put: no key twice, none lost, and no task too many."""
 
 from __future__ import annotations
 
 import itertools
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from tests.concurrency.support import Probe, ids_of, names, on_another_host, rows_of, stored
+from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, rows_of, stored
 from tests.programs import environment
-from tubeq_spark import ConflictError, PutItem, Queue, TaskState, TubeNotFoundError
+from tubeq_spark import ConflictError, Queue, TaskState
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 KEY, OTHER, APART = "key", "other", "apart"
-PROCESSES, KEYS, WAIT = 4, 1_000, 300
+PROCESSES, KEYS = 4, 1_000
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,14 @@ def keyed(tube: Tube, data: str, key: str = KEY) -> Task:
     return task
 
 
+@pytest.fixture
+def two(engine: OnSpark, sessions: tuple[Probe, Queue, Queue]) -> tuple[Probe, Tube, Tube]:
+    """A tube for two tasks, as each session sees it."""
+    probe, mine, rivals = sessions
+    tube = engine.create_tube(mine, f"two_{next(_numbers)}", "limfifottl", capacity=2)
+    return probe, tube, rivals[tube.name]
+
+
 @pytest.mark.thorough
 def test_put_when_a_rival_puts_the_key_first_returns_its_task(
     tubes: tuple[Probe, Tube, Tube],
@@ -59,101 +69,6 @@ def test_put_when_a_rival_puts_the_key_first_returns_its_task(
 
     assert (task.data, stored(tube)) == ("b", "br")
     assert task == rival.put("c", unique=KEY)
-
-
-@pytest.mark.without_spark
-def test_put_when_a_rival_puts_another_key_first_decides_anew(
-    tubes: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = tubes
-    before = tube._ctx.queue.loop.tally.total()
-
-    with probe.interrupted("decided", "put", lambda: keyed(rival, "b", OTHER)):
-        keyed(tube, "a")
-
-    assert sorted(stored(tube).split()) == ["ar", "br"]
-    assert tube._ctx.queue.loop.tally.total() == before + 1
-
-
-@pytest.mark.parametrize("key", [KEY, OTHER])
-@pytest.mark.without_spark
-def test_put_when_a_rival_puts_without_a_key_or_takes_or_acks_conflicts_with_none(
-    tubes: tuple[Probe, Tube, Tube], key: str
-) -> None:
-    probe, tube, rival = tubes
-    first = keyed(rival, "a", OTHER)
-    before = tube._ctx.queue.loop.tally.total(), rival._ctx.queue.loop.tally.total()
-
-    def others() -> None:
-        rival.put("c")
-        rival.ack_many(ids_of(rival.take_many(1)))
-
-    with probe.interrupted("decided", "put", others):
-        task = keyed(tube, "b", KEY)
-
-    assert task != first
-    assert sorted(stored(tube).split()) == ["br", "cr"]
-    assert (tube._ctx.queue.loop.tally.total(), rival._ctx.queue.loop.tally.total()) == before
-
-
-@pytest.mark.without_spark
-def test_put_when_a_rival_acks_the_task_with_the_key_returns_it_or_adds_one(
-    tubes: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = tubes
-    a = keyed(rival, "a")
-    (taken,) = rival.take_many(1)
-
-    with probe.interrupted("read", "put", lambda: rival.ack(taken.task_id)):
-        assert keyed(tube, "b").data == "b"
-    assert stored(tube) == "br"
-    assert a.task_id == taken.task_id
-
-
-@pytest.mark.without_spark
-def test_put_when_a_rival_acks_and_another_puts_the_key_between_read_and_commit_adds_nothing(
-    tubes: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = tubes
-
-    def others() -> None:
-        keyed(rival, "a")
-        rival.ack_many(ids_of(rival.take_many(1)))
-        keyed(rival, "b")
-
-    with probe.interrupted("decided", "put", others):
-        assert keyed(tube, "c").data == "b"
-
-    assert stored(tube) == "br"
-
-
-@pytest.mark.without_spark
-def test_put_when_a_rival_drops_the_tube_first_finds_no_tube(
-    tubes: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = tubes
-    keyed(tube, "a", OTHER)
-
-    with (
-        probe.interrupted("decided", "put", rival.drop),
-        pytest.raises(TubeNotFoundError),
-    ):
-        keyed(tube, "b")
-
-    assert rows_of(tube, "task_id") == [{"task_id": None}]  # the tombstone
-
-
-@pytest.mark.without_spark
-def test_put_when_a_rival_truncates_the_tube_first_is_there(
-    tubes: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = tubes
-    keyed(rival, "a", OTHER)
-
-    with probe.interrupted("decided", "put", rival.truncate):
-        keyed(tube, "b")
-
-    assert stored(tube) == "br"
 
 
 @pytest.mark.without_spark
@@ -190,71 +105,99 @@ def test_put_arrow_when_a_rival_puts_one_of_the_keys_first_adds_the_others(
     assert rival.put_arrow(rows, key="once").count == 0
 
 
-def begun(tube: Tube) -> None:
-    """Put once, so that the next puts make no other commit."""
-    tube.put("first")
-    tube.truncate()
-
-
 @pytest.mark.without_spark
-def test_put_when_it_stops_at_any_step_has_put_or_not_and_the_next_adds_none_twice(
-    tubes: tuple[Probe, Tube, Tube],
+@pytest.mark.parametrize("step", ["read", "decided"])
+def test_put_when_a_rival_acks_a_task_whose_key_is_kept_meanwhile_adds_none(
+    sessions: tuple[Probe, Queue, Queue], step: str
 ) -> None:
-    probe, tube, rival = tubes
-    begun(tube)
-    for point, left in enumerate(("", "", "ar")):
-        assert probe.stopped(point, lambda: keyed(tube, "a"))
-        assert stored(rival) == left
+    probe, mine, rivals = sessions
+    tube = mine.create_tube(f"kept_{next(_numbers)}", "fifottl", unique_for=1_000)
+    rival = rivals[tube.name]
+    keyed(rival, "a")
+    (taken,) = rival.take_many(1)
 
-    assert keyed(rival, "b").data == "a"
+    with probe.interrupted(step, "put", lambda: rival.ack(taken.task_id)):
+        keyed(tube, "b", OTHER)
+    task = keyed(tube, "again")
+
+    assert (task.task_id, task.state) == (taken.task_id, TaskState.DONE)
+    # A truncate that stops before it frees the keys frees them the next time.
+    assert probe.stopped_after(1, tube.truncate)
+    assert keyed(rival, "again").state is TaskState.DONE
+    rival.truncate()
+    assert keyed(rival, "a").task_id != taken.task_id
 
 
-@pytest.mark.without_spark
-def test_put_when_it_stops_after_it_has_written_down_an_ended_life_adds_the_key_the_next_time(
-    tubes: tuple[Probe, Tube, Tube],
+# -- capacity -------------------------------------------------------------------------------------
+
+
+def test_put_when_a_rival_fills_the_tube_first_finds_it_full(
+    two: tuple[Probe, Tube, Tube],
 ) -> None:
-    probe, tube, rival = tubes
-    begun(tube)
-    rival.put("a", unique=KEY, ttl=1)
-    tube._ctx.queue.clock.advance(1)  # type: ignore[attr-defined]
+    probe, tube, rival = two
+    rival.put("a")
 
-    assert probe.stopped_after(1, lambda: keyed(tube, "b"))
-    assert stored(rival) == ""
-    assert keyed(rival, "c").data == "c"
+    with probe.interrupted("decided", "put", lambda: rival.put("b")):
+        assert tube.put("c") is None
+
+    assert stored(tube) == "ar br"
+
+
+@pytest.mark.thorough
+def test_put_when_a_rival_makes_room_meanwhile_conflicts_only_with_what_it_has_read(
+    two: tuple[Probe, Tube, Tube],
+) -> None:
+    probe, tube, rival = two
+    rival.put_many(["a", "b"])
+    before = tube._ctx.queue.loop.tally.total()
+
+    def make_room() -> None:
+        rival.ack_many(ids_of(rival.take_many(1)))
+
+    make_room()
+    with probe.interrupted("decided", "put", make_room):
+        assert tube.put("c")
+
+    assert tube._ctx.queue.loop.tally.total() == before
+    assert stored(tube) == "cr"
 
 
 @pytest.mark.without_spark
 def test_put_when_rivals_always_come_first_gives_up_and_has_written_nothing(
-    tubes: tuple[Probe, Tube, Tube],
+    two: tuple[Probe, Tube, Tube],
 ) -> None:
-    probe, tube, rival = tubes
+    probe, tube, rival = two
 
     def come_first() -> None:
-        rival.delete(keyed(rival, "x", OTHER).task_id)
+        rival.delete(ids_of(rival.put_many(["x"]))[0])
 
-    with (
-        probe.interrupted("decided", "put", come_first, nth=0),
-        pytest.raises(ConflictError),
-    ):
-        keyed(tube, "a")
+    with probe.interrupted("decided", "put", come_first, nth=0), pytest.raises(ConflictError):
+        tube.put("a")
 
     assert stored(tube) == ""
+    assert tube.put_many(["a", "b"])
 
 
-@pytest.mark.without_spark
-def test_put_with_a_capacity_when_a_rival_puts_first_decides_anew(
-    engine: OnSpark, sessions: tuple[Probe, Queue, Queue]
-) -> None:
-    probe, mine, rivals = sessions
-    tube = engine.create_tube(mine, f"keyed_{next(_numbers)}", "limfifottl", capacity=2)
-    rival = rivals[tube.name]
+@pytest.mark.thorough
+def test_four_producers_at_once_fill_the_tube_and_never_exceed_it(open_queue: OpenQueue) -> None:
+    capacity, each = 6, 4
+    sessions = [on_another_host(open_queue(attempts=60)) for _ in range(4)]
+    name = sessions[0].create_tube(f"many_{next(_numbers)}", "limfifottl", capacity=capacity).name
+    together = threading.Barrier(len(sessions))
 
-    with probe.interrupted("decided", "put", lambda: keyed(rival, "x")):
-        assert names(tube.put_many([PutItem("a", unique=KEY), PutItem("b", unique=APART)])) == "xb"
-    assert tube.put("c") is None
-    assert tube.put("c", unique="new") is None
-    assert keyed(tube, "c").data == "x"
+    def produce(queue: Queue) -> int:
+        tube = queue[name]
+        together.wait(WAIT)
+        return sum(tube.put(i) is not None for i in range(each))
 
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        put = [future.result() for future in [pool.submit(produce, q) for q in sessions]]
+
+    assert sum(put) == capacity
+    assert len(rows_of(sessions[0][name], "task_id")) == capacity
+
+
+# -- processes ------------------------------------------------------------------------------------
 
 #: A producer: puts all keys in batches, in an order of its own, and tells how many tasks it got.
 PRODUCER = """
@@ -295,14 +238,6 @@ def produce(location: str, processes: int, keys: int, batch: int) -> None:
         assert said == "done\n"
 
 
-def assert_each_once(location: str, keys: int) -> None:
-    """Each key has one stored task, with its data."""
-    with Queue(None, location, engine="native") as queue:
-        tasks = list(queue["work"].tasks_by_state("r"))
-    assert sorted(int(str(task.unique)) for task in tasks) == list(range(keys))
-    assert all(task.data == task.unique for task in tasks)
-
-
 @pytest.mark.processes
 @pytest.mark.without_spark
 def test_four_processes_when_they_put_the_same_keys_add_each_once(location: str) -> None:
@@ -311,4 +246,7 @@ def test_four_processes_when_they_put_the_same_keys_add_each_once(location: str)
 
     produce(location, PROCESSES, KEYS, 50)
 
-    assert_each_once(location, KEYS)
+    with Queue(None, location, engine="native") as queue:
+        tasks = list(queue["work"].tasks_by_state("r"))
+    assert sorted(int(str(task.unique)) for task in tasks) == list(range(KEYS))
+    assert all(task.data == task.unique for task in tasks)

@@ -8,12 +8,10 @@ The session reaches it by Hadoop's client, which is downloaded when it is first 
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import json
 import re
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,7 @@ import pyspark
 
 from tests.concurrency.s3_store import Store, served
 from tests.jvm_options import SHORT_LIVED
-from tubeq_spark import NotTakenError, Queue, StoreError, local_session
+from tubeq_spark import Queue, StoreError, local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tubeq_spark import Batch, Tube
+    from tubeq_spark import Batch
 
 #: How a program ends that has no session.
 NO_SESSION = 77
@@ -97,24 +95,6 @@ def verbs(spark: SparkSession, location: str) -> None:
         tell(limited=[*puts, limited.put_df(rows(spark, 0, 5)).count, limited.df().count()])
 
 
-def moves(spark: SparkSession, location: str) -> None:
-    """Put and take for ever; what is done is told after it, what is tried before it."""
-    with Queue(spark, location) as queue:
-        queue.cfg(ttr=40.0)
-        tube: Tube = queue["work"]
-        for n in itertools.count():
-            first = 1_000_000 * _life() + 100 * n
-            tell(trying=first)
-            tell(put=first, count=tube.put_df(rows(spark, first, 20), key=str(first)).count)
-            batch = tube.take_df(10)
-            data = [int(row.data) for row in batch.df.select("data").collect()]
-            tell(acking=data)
-            # On a slow machine its lease may be over.
-            with suppress(NotTakenError):
-                batch.ack()
-                tell(acked=data)
-
-
 def rounds(spark: SparkSession, location: str) -> None:
     """Tell of each verb how many requests it needs, and how many of them in sequence, with 50 ms for each answer."""
     store = Store(sys.argv[2])
@@ -145,26 +125,8 @@ def cost_of(store: Store, act: Callable[[], object]) -> dict[str, float]:
     return {"requests": found, "in_sequence": in_sequence, "seconds": round(seconds, 3)}
 
 
-def works(url: str, location: str) -> None:
-    """Take and ack for ever without Spark; what is done is told after it, what is tried before it."""
-    with Store(url).open(location) as queue:
-        tube = queue["work"]
-        while True:
-            tasks = tube.take_many(4, timeout=5)
-            data = [int(task.data) for task in tasks]
-            tell(acking=data)
-            with suppress(NotTakenError):
-                tube.ack_many([task.task_id for task in tasks])
-                tell(acked=data)
-
-
-def _life() -> int:
-    return int(sys.argv[4])
-
-
 PROGRAMS: dict[str, Callable[[SparkSession, str], None]] = {
     "verbs": verbs,
-    "moves": moves,
     "rounds": rounds,
 }
 
@@ -177,8 +139,6 @@ def main() -> None:
             main()
         return
     program, url, location = sys.argv[1:4]
-    if program == works.__name__:
-        works(url, location)
     try:
         spark = session(url)
     except (StoreError, OSError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,8 @@ from tubeq_spark.cli.ahead import QueueOfOneCall, read_ahead
 from tubeq_spark.storage.location import SESSIONS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 TUBE = "mail"
@@ -39,15 +40,6 @@ def test_first_verb_when_a_queue_is_for_one_call_sees_the_tubes_that_were_there_
 
 
 @pytest.mark.thorough
-def test_tube_when_a_queue_for_one_call_is_the_first_at_its_location_is_created(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with QueueOfOneCall(spark, str(tmp_path / "new")) as queue:
-        assert queue.create_tube(TUBE).name == TUBE
-        assert queue.tubes() == [TUBE]
-
-
-@pytest.mark.thorough
 def test_tube_when_it_was_dropped_after_the_only_look_is_not_found_by_its_first_verb(
     spark: SparkSession, location: str
 ) -> None:
@@ -65,20 +57,3 @@ def test_read_ahead_of_tables_that_are_not_there_leaves_nothing(
     read_ahead(spark, str(tmp_path / "q"), SESSIONS, TUBE).join()
 
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.thorough
-def test_queue_for_one_call_when_no_verb_comes_writes_nothing(
-    spark: SparkSession, location: str
-) -> None:
-    def versions() -> list[int]:
-        tables = [f"{location}/{name}" for name in (SESSIONS, TUBE)]
-        return [spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count() for table in tables]
-
-    before = versions()
-    for tube in (TUBE, "nowhere", "no name", None):
-        with QueueOfOneCall(spark, location, tube=tube):
-            pass
-
-    assert versions() == before
-    assert not (Path(location) / "nowhere").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,7 @@ from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -79,51 +79,20 @@ def test_verbs_when_the_log_is_damaged_name_the_cause_and_the_file(broken: Tube)
 
 
 @pytest.mark.thorough
-def test_health_when_the_log_of_a_tube_is_damaged_is_a_problem_of_that_tube(queue: Queue) -> None:
+def test_looks_and_sweeps_when_the_log_of_a_tube_is_damaged_name_it_and_go_on_with_the_others(
+    queue: Queue, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     found = [problem for problem in queue.health().problems if problem.kind == "unreadable"]
+    with caplog.at_level(logging.WARNING, "tubeq_spark"):
+        measured, counted = queue.metrics().tubes, queue.statistics()
+    clock.advance(61)
+    report = queue.sweep()
 
     assert [problem.tube for problem in found] == ["broken"]
     assert CAUSE in found[0].message
-
-
-@pytest.mark.thorough
-def test_metrics_and_statistics_when_a_tube_cannot_be_read_tell_of_the_others(
-    queue: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, "tubeq_spark"):
-        measured, counted = queue.metrics().tubes, queue.statistics()
-
-    assert set(measured) == {"sound"}
-    assert set(counted) == {"sound"}
+    assert set(measured) == set(counted) == {"sound"}
     assert any("broken" in text and CAUSE in text for text in caplog.messages)
     with pytest.raises(StoreError, match=CAUSE):
         queue.statistics("broken")
-
-
-@pytest.mark.thorough
-def test_sweep_when_the_log_of_a_tube_is_damaged_sweeps_the_others(
-    queue: Queue, clock: ManualClock
-) -> None:
-    clock.advance(61)
-
-    report = queue.sweep()
-
-    assert report.tubes["sound"].expired == 1
-    assert report.tubes["sound"].error is None
+    assert (report.tubes["sound"].expired, report.tubes["sound"].error) == (1, None)
     assert CAUSE in (report.tubes["broken"].error or "")
-
-
-@pytest.mark.thorough
-def test_health_when_the_log_of_the_sessions_is_damaged_says_so(
-    spark: SparkSession, location: str
-) -> None:
-    queue = Queue(spark, location)
-    queue.create_tube("sound").put("a")
-    queue._context.session.stop()
-    damage(Path(location, "_tubeq_sessions"))
-
-    found = [problem for problem in queue.health().problems if problem.kind == "unreadable"]
-
-    # What of a tube is ready depends on whose sessions are over.
-    assert [problem.tube for problem in found] == ["sound", None]
-    assert all(CAUSE in problem.message for problem in found)

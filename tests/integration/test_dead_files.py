@@ -1,4 +1,4 @@
-"""What no version needs any more leaves the disk."""
+"""Sweeps on Spark: what no version needs leaves the disk, and where there is nothing to do nothing is committed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import FOR_EVER, put_and_take
-from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.storage.spark.engine import SparkEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tubeq_spark import Tube
+
+#: Sweeps of a job sleep on while nothing is committed.
+SETTINGS = Path(__file__).parents[2] / "conf" / "databricks.toml"
 TABLES = ("hosts", "_tubeq_tubes", "_tubeq_sessions")
 
 
@@ -63,38 +67,6 @@ def test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours_when_any_can_b
 
 
 @pytest.mark.thorough
-def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
-    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-
-    def counted(name: str) -> None:
-        plain = getattr(SparkEngine, name)
-
-        def call(engine: SparkEngine, *args: object, **options: object) -> object:
-            calls.append(name)
-            return plain(engine, *args, **options)
-
-        monkeypatch.setattr(SparkEngine, name, call)
-
-    with Queue(spark, location) as queue:
-        for kind in ("fifo", "utube", "utubettl"):
-            tube = queue.create_tube(kind, kind)
-            tube.ack(put_and_take(tube, "a").task_id)
-        end_heartbeat(queue)
-        for name in ("rows", "arrow", "run", "execute"):
-            counted(name)
-
-        report = queue.sweep()
-        made = list(calls)
-
-    # The registry, the sessions, and three tubes.
-    assert made == ["rows"] * 5
-    assert report.idle
-    assert sorted(report.tubes) == ["fifo", "utube", "utubettl"]
-
-
-@pytest.mark.thorough
 def test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,3 +103,39 @@ def test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours(
 
         clock.advance(3600)
         assert queue.sweep().vacuumed == []
+
+
+def commits(spark: SparkSession, tube: Tube) -> int:
+    """How many commits the tube's table has."""
+    return spark.sql(f"DESCRIBE HISTORY {tube.table}").count()
+
+
+@pytest.mark.thorough
+def test_sweep_and_take_when_there_is_nothing_to_do_commit_nothing_to_a_tube(
+    spark: SparkSession, location: str
+) -> None:
+    clock = ManualClock()
+    config = read_defaults(SETTINGS, {}).config
+    with Queue(spark, location, clock=clock, config=config) as queue:
+        queue.cfg(ttr=3600)
+        tubes = [queue.create_tube(name, name) for name in ("fifo", "utubettl")]
+        for tube in tubes:
+            tube.put_many(["done", "leased"])
+            for _ in range(2):
+                task = tube.take(0)
+                assert task is not None
+                if task.data == "done":
+                    tube.ack(task.task_id)
+        tubes[1].put("delayed", delay=60)
+        queue.sweep()
+        before = [commits(spark, tube) for tube in tubes]
+
+        clock.advance(30)
+        for _ in range(2):
+            queue.sweep()
+            assert [tube.take(0) for tube in tubes] == [None, None]
+        assert [commits(spark, tube) for tube in tubes] == before
+
+        clock.advance(31)
+        assert queue.sweep().tubes["utubettl"].readied == 1
+        assert [commits(spark, tube) for tube in tubes] == [before[0], before[1] + 1]

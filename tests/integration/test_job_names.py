@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from py4j.protocol import Py4JJavaError
-
 from tubeq_spark import Queue
-from tubeq_spark.storage.location import SESSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,48 +54,3 @@ def test_jobs_when_verbs_run_are_named_after_verb_and_tube_and_a_programs_as_bef
             assert "of the program" in found
         assert context.getLocalProperty("spark.job.description") == "of the program"
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
-
-
-def pools(spark: SparkSession, after: int) -> set[str]:
-    """The pools of the stages that the jobs after one have run."""
-    context: Any = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()
-    store = context.statusStore()
-    jobs = store.jobsList(None)
-    found = [job for place in range(jobs.size()) if (job := jobs.apply(place)).jobId() > after]
-    stages = [job.stageIds().apply(n) for job in found for n in range(job.stageIds().size())]
-    pools = set()
-    for stage in stages:
-        # Spark keeps a thousand stages, and forgets those first that it has skipped.
-        with suppress(Py4JJavaError):
-            attempt = store.lastStageAttempt(stage)
-            # What is skipped is never in a pool.
-            if attempt.status().toString() != "SKIPPED":
-                pools.add(attempt.schedulingPool())
-    return pools
-
-
-@pytest.mark.thorough
-def test_heartbeats_when_spark_shares_its_slots_fairly_wait_for_no_job_of_the_program(
-    spark: SparkSession, location: str
-) -> None:
-    with Queue(spark, location, engine="spark") as queue:
-        queue.create_tube("letters").put("a")
-        session, context = queue._context.session, spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", "of the program")
-        last = max(names(spark))
-
-        # What the put has counted is not written yet.
-        session.heart._beat()
-        # Whoever leases numbers has the lock that a heartbeat needs.
-        session._numbers = None
-        session.task_ids(1)
-        # So has a sweep, which removes dead files.
-        queue._context.engine.tables.vacuum(queue._context.opened.location.table(SESSIONS))
-
-        assert pools(spark, last) == {"tubeq-heartbeats"}
-        last = max(names(spark))
-        queue["letters"].peek(queue["letters"].put("b").task_id)
-        assert pools(spark, last) == {"of the program"}
-        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
-    assert spark.sparkContext.getConf().get("spark.scheduler.mode") == "FAIR"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock, Timeout
 from pyspark.sql import functions as F
 
-from tests.concurrency.support import WAIT
 from tubeq_spark import StoreError
 from tubeq_spark.jobs.consumer.results import ResultTable
 from tubeq_spark.storage.locks import committer
 from tubeq_spark.storage.locks.committer import Committer, JvmNote
-from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,37 +34,6 @@ def try_lock(path: Path) -> Column:
 
     # Hints of types would make Spark look for a function of pandas in it.
     return F.udf(lambda number: tried(number), "string").asNondeterministic()("id")  # noqa: PLW0108
-
-
-@pytest.mark.thorough
-def test_own_table_when_two_threads_append_lets_them_go_on_side_by_side(
-    spark: SparkSession, location: str, tmp_path: Path
-) -> None:
-    table = OwnTable(spark, f"{location}/rows")
-    table.save(spark.createDataFrame([], "met STRING").write.format("delta"))
-    marks = str(tmp_path)
-
-    def meet(_number: int) -> str:
-        import time  # noqa: PLC0415  (travels with the function)
-        from pathlib import Path as Marks  # noqa: PLC0415
-
-        Marks(marks, f"mark{_number}").touch()
-        for _ in range(1_200):
-            if len(list(Marks(marks).glob("mark*"))) == 2:
-                return "met"
-            time.sleep(0.05)
-        return "alone"
-
-    def append(number: int) -> None:
-        met = F.udf(lambda one: meet(one), "string").asNondeterministic()(F.lit(number))  # noqa: PLW0108
-        rows = spark.range(1).select(met.alias("met"))
-        table.save(rows.write.format("delta").mode("append"))
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(append, range(2), timeout=WAIT))
-
-    stored = spark.read.format("delta").load(table.text).collect()
-    assert [row["met"] for row in stored] == ["met", "met"]
 
 
 @pytest.mark.thorough

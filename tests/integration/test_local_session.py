@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +16,7 @@ from tubeq_spark.storage.spark.spark_settings import missing_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -39,22 +38,8 @@ def test_local_session_has_the_recommended_settings(spark: SparkSession) -> None
     assert missing_settings(spark) == []
 
 
-def test_local_session_takes_other_values(spark: SparkSession) -> None:
-    assert spark.sparkContext.master == "local[2]"
-    assert spark.sparkContext.appName == "tubeq-tests"
-
-
 def test_local_session_returns_the_one_that_is_there(spark: SparkSession) -> None:
     assert local_session("another", **{"spark.master": "local[7]"}) is spark
-
-
-def test_local_session_is_one_for_all_threads(spark: SparkSession) -> None:
-    seen: list[SparkSession] = []
-    thread = threading.Thread(target=lambda: seen.append(local_session()))
-    thread.start()
-    thread.join()
-
-    assert seen == [spark]
 
 
 def test_local_session_runs_python_of_the_same_kind(spark: SparkSession) -> None:
@@ -148,33 +133,3 @@ def test_local_session_beside_a_session_without_delta_is_refused(tmp_path: Path)
     assert has_session.startswith("this process has a Spark session without Delta already: stop")
     assert has_no_jar.startswith("Spark runs without the Delta jar: ")
     assert delta_package() in has_no_jar
-
-
-@pytest.mark.thorough
-@pytest.mark.processes
-@pytest.mark.slow
-def test_local_session_under_spark_submit_keeps_what_was_submitted(tmp_path: Path) -> None:
-    program = tmp_path / "job.py"
-    program.write_text(
-        "from tubeq_spark import local_session\n"
-        "spark = local_session('mine', **{'spark.master': 'local[7]'})\n"
-        "names = 'spark.sql.shuffle.partitions', 'spark.databricks.delta.snapshotPartitions'\n"
-        "print(spark.sparkContext.master, *(spark.conf.get(name) for name in names))\n"
-    )
-
-    result = subprocess.run(
-        [
-            str(Path(sys.executable).parent / "spark-submit"),
-            *("--master", "local[1]", "--packages", delta_package()),
-            *("--conf", "spark.sql.shuffle.partitions=5", "--conf", "spark.ui.enabled=false"),
-            str(program),
-        ],
-        cwd=tmp_path,
-        env=environment(PYSPARK_PYTHON=sys.executable),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
-
-    assert result.stdout == "local[1] 5 1\n", result.stderr

@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F
 
-from tubeq_spark import InvalidOptionError, Queue, StoreError, TubeNotFoundError
-from tubeq_spark.storage.tables.schema import FORMAT
+from tubeq_spark import InvalidOptionError, Queue, StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+#: Tubes by their names: a schema, and a payload.
+TYPED: dict[str, tuple[str, dict[str, object]]] = {
+    "moments": ("at TIMESTAMP", {"at": None}),
+    "comments": (
+        "n INT NOT NULL COMMENT 'a number', inner STRUCT<m: INT>",
+        {"n": 1, "inner": {"m": 2}},
+    ),
+    "lengths": ("code CHAR(3), name VARCHAR(5)", {"code": "abc", "name": "de"}),
+}
 
 
 @pytest.mark.thorough
@@ -76,62 +85,6 @@ def test_tube_when_something_else_is_in_its_place_is_refused_and_left_alone(
     assert [path.name for path in other.iterdir()] == ["letter.txt"]
 
 
-@pytest.mark.thorough
-def test_queue_when_its_path_has_odd_characters_works(spark: SparkSession, location: str) -> None:
-    name = "b`t per%cent qu'te# and blank"
-    with Queue(spark, f"{location}/{name}") as queue:
-        tube = queue.create_tube("t")
-        tube.put(1)
-        task = tube.take(0)
-
-    assert task is not None
-    assert task.data == 1
-    assert Path(location, name, "_tubeq_locks", "t.lock").exists()
-
-
-@pytest.mark.thorough
-def test_queue_by_path_and_by_uri_when_the_same_place_shares_tubes(
-    spark: SparkSession, location: str
-) -> None:
-    with Queue(spark, location) as one, Queue(spark, f"file://{location}") as other:
-        one.create_tube("t").put("x")
-
-        task = other.tube("t").take(0)
-
-        assert task is not None
-        assert task.data == "x"
-
-
-@pytest.mark.parametrize("text", ["", "   ", None, 7, "a\nb"])
-def test_queue_when_the_location_is_none_is_refused(spark: SparkSession, text: object) -> None:
-    with pytest.raises(InvalidOptionError, match="location"):
-        Queue(spark, text)  # type: ignore[arg-type]
-
-
-@pytest.mark.thorough
-def test_queue_when_the_format_is_another_is_refused(spark: SparkSession, location: str) -> None:
-    Queue(spark, location).close()
-    spark.sql(f"ALTER TABLE delta.`{location}/_tubeq_tubes` SET TBLPROPERTIES ('{FORMAT}' = '0')")
-
-    with pytest.raises(StoreError, match="make a new queue at another place"):
-        Queue(spark, location, engine="spark")
-
-
-@pytest.mark.thorough
-def test_tube_table_when_created_has_the_columns_and_a_short_log(
-    spark: SparkSession, location: str
-) -> None:
-    with Queue(spark, location) as queue:
-        queue.create_tube("t", "fifottl", change_feed=True)
-
-    table = spark.read.format("delta").load(f"{location}/t")
-    detail = spark.sql(f"DESCRIBE DETAIL delta.`{location}/t`").collect()[0]
-    assert {"state", "pri", "next_event", "segment", "task_id", "data"} <= set(table.columns)
-    assert detail["partitionColumns"] == ["segment"]
-    assert detail["properties"]["delta.enableChangeDataFeed"] == "true"
-    assert detail["properties"]["delta.deletedFileRetentionDuration"] == "interval 2 hours"
-
-
 def test_typed_tube_when_put_and_taken_keeps_types_and_refuses_others(
     spark: SparkSession, location: str
 ) -> None:
@@ -155,36 +108,20 @@ def test_typed_tube_when_put_and_taken_keeps_types_and_refuses_others(
 
 
 @pytest.mark.thorough
-def test_typed_tube_takes_arrays_whatever_their_type_says_of_nulls(
+def test_open_when_the_session_parses_the_schema_in_its_own_way_keeps_the_tasks(
     spark: SparkSession, location: str
 ) -> None:
+    other = spark.newSession()
+    other.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    other.conf.set("spark.sql.preserveCharVarcharTypeInfo", "true")
     with Queue(spark, location) as queue:
-        tube = queue.create_tube("t", schema="tags ARRAY<STRING>, inner STRUCT<n: INT>")
-        inner = F.struct(F.lit(1).alias("n"))
-        tube.put_df(spark.range(1).select(F.array(F.lit("a")).alias("tags"), inner.alias("inner")))
+        put = {
+            name: queue.create_tube(name, schema=schema).put(data).task_id
+            for name, (schema, data) in TYPED.items()
+        }
 
-        task = tube.take(0)
-
-    assert task is not None
-    assert task.data == {"tags": ["a"], "inner": {"n": 1}}
-
-
-@pytest.mark.thorough
-def test_handle_of_a_dropped_tube_when_another_has_its_name_touches_nothing(
-    spark: SparkSession, location: str
-) -> None:
-    with Queue(spark, location) as queue, Queue(spark, location) as other:
-        stale = other.create_tube("t")
-        queue.tube("t").drop()
-        fresh = queue.create_tube("t")
-        fresh.put("new")
-
-        with pytest.raises(TubeNotFoundError):
-            stale.put("old")
-        with pytest.raises(TubeNotFoundError):
-            stale.take(0)
-
-        task = fresh.take(0)
-        assert task is not None
-        assert task.data == "new"
-        assert fresh.take(0) is None
+    with Queue(other, location) as queue:
+        assert [swept.error for swept in queue.sweep().tubes.values()] == [None] * len(TYPED)
+    with Queue(spark, location) as queue:
+        found = {name: queue[name].peek(task_id).data for name, task_id in put.items()}
+    assert found == {name: data for name, (_, data) in TYPED.items()}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Batch
 
-STALENESS = "spark.databricks.delta.stalenessLimit"
 NAMES = (f"work_{number}" for number in itertools.count())
 
 
@@ -128,27 +127,6 @@ def test_put_df_and_a_stream_commit_natively(
     assert committed_by(place, tube.name, lambda: tube.put_df(frame, key="once")) == []
     assert committed_by(place, tube.name, stream) == ["native"]
     assert tube.df().count() == 8
-
-
-def test_df_when_the_session_may_read_old_snapshots_has_the_tasks_of_the_take(
-    spark: SparkSession, place: Path, queue: Queue
-) -> None:
-    session = spark.newSession()
-    for name, value in spark.conf.getAll.items():
-        if name.startswith(("spark.databricks.delta.", "spark.sql.shuffle")):
-            session.conf.set(name, value)
-    session.conf.set(STALENESS, "1h")
-    name = queue.create_tube(next(NAMES), "fifo").name
-    with Queue(session, str(place), config=QueueConfig(vacuum_hours=0)) as mine:
-        tube = mine[name]
-        tube.put_many(list("ab"))
-        assert tube.df().count() == 2
-
-        with tube.take_df(2) as batch:
-            found = batch.df.count()
-            batch.release()
-
-    assert found == 2
 
 
 def made(place: Path, table: str) -> tuple[Any, ...]:

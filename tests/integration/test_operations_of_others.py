@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from deltalake import DeltaTable
 
-from tubeq_spark import NotTakenError, Queue, StoreError
+from tubeq_spark import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,17 +42,6 @@ BY_SPARK: dict[str, Sequence[str]] = {
         ),
         "ALTER TABLE {} ADD COLUMN (extra STRING)",
     ],
-}
-#: Features that the native engine does not read or not write, with the property that switches each on.
-REFUSED = {
-    "deletionVectors": "('delta.enableDeletionVectors' = 'true')",
-    "columnMapping": (
-        "('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
-        "'delta.minWriterVersion' = '5')"
-    ),
-    "rowTracking": "('delta.enableRowTracking' = 'true')",
-    "inCommitTimestamp": "('delta.enableInCommitTimestamps' = 'true')",
-    "typeWidening": "('delta.enableTypeWidening' = 'true')",
 }
 
 
@@ -111,54 +99,3 @@ def test_queue_on_spark_when_its_table_is_changed_goes_on(
         tube, held = begun(queue)
         run(spark, tmp_path, BY_SPARK[operation])
         assert_goes_on(queue, tube, held)
-
-
-@pytest.mark.parametrize("operation", ["compact", "z_order", "vacuum"])
-def test_native_queue_when_the_library_changes_its_table_goes_on(
-    tmp_path: Path, operation: str
-) -> None:
-    with Queue(None, str(tmp_path), engine="native") as queue:
-        tube, held = begun(queue)
-        table = DeltaTable(tmp_path / "hosts")
-        if operation == "z_order":
-            table.optimize.z_order(["task_id"])
-        else:
-            table.optimize.compact()
-        if operation == "vacuum":
-            table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-        assert_goes_on(queue, tube, held)
-
-
-@pytest.mark.parametrize("engine", ["native", "spark"])
-def test_queue_when_its_table_is_restored_goes_on_from_there(
-    spark: SparkSession, tmp_path: Path, engine: str
-) -> None:
-    with Queue(spark, str(tmp_path), engine=engine) as queue:
-        tube = queue.create_tube("hosts", "fifottl", ttr=3_600)
-        tube.put_many(["a", "b"])
-        version = DeltaTable(tmp_path / "hosts").version()
-        tube.put("later")
-        task = tube.take(timeout=0)
-        assert task is not None
-        run(spark, tmp_path, [f"RESTORE {{}} TO VERSION AS OF {version}"])
-        with pytest.raises(NotTakenError):
-            tube.ack(task.task_id)
-        tasks = tube.take_many(5)
-        assert [task.data for task in tasks] == ["a", "b"]
-        tube.ack_many([task.task_id for task in tasks])
-        assert queue.statistics("hosts")["tasks"]["total"] == 0
-
-
-@pytest.mark.parametrize("feature", REFUSED)
-def test_native_queue_when_spark_switches_a_feature_on_names_it_and_spark_still_reads(
-    spark: SparkSession, tmp_path: Path, feature: str
-) -> None:
-    with Queue(spark, str(tmp_path), engine="native") as queue:
-        tube, held = begun(queue)
-        run(spark, tmp_path, [f"ALTER TABLE {{}} SET TBLPROPERTIES {REFUSED[feature]}"])
-        with pytest.raises(StoreError, match=feature):
-            tube.ack(held)
-        with pytest.raises(StoreError, match=feature):
-            tube.put(len(HOSTS))
-    tasks = spark.read.format("delta").load(f"{tmp_path}/hosts").where("tube > 0")
-    assert tasks.count() == len(HOSTS)

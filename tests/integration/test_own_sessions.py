@@ -12,8 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation, SparkSession
 
-from tests.beside import beside_spark
-from tests.concurrency.support import FOR_EVER, end_heartbeat, jobs_of
+from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, spark_conf
 from tubeq_spark.storage.spark import engine
@@ -22,7 +21,7 @@ from tubeq_spark.storage.spark.spark_settings import CODEGEN, OF_ONE_WRITE
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tubeq_spark import Tube
@@ -33,7 +32,6 @@ _OF_PROGRAM = (
     "spark.sql.catalog.spark_catalog",
     "spark.scheduler.mode",
 )
-_LARGE = 30_000
 _STALENESS = "spark.databricks.delta.stalenessLimit"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -97,72 +95,6 @@ def go_round(tube: Tube) -> None:
     task = tube.take(0)
     assert task is not None
     tube.ack(task.task_id)
-
-
-def tasks_of(spark: SparkSession, name: str, work: Callable[[], object]) -> int:
-    """How many tasks Spark runs for what is called in this thread."""
-    tracker = spark.sparkContext.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in jobs_of(spark, name, work)]
-    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
-    infos = [tracker.getStageInfo(stage) for stage in stages]
-    return sum(info.numCompletedTasks for info in infos if info is not None)
-
-
-@pytest.mark.thorough
-def test_row_verbs_when_the_session_has_sparks_settings_run_as_few_tasks_as_in_a_tuned_one(
-    spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
-) -> None:
-    with opened(spark, place) as queue:
-        tuned = queue.create_tube("tuned", "fifottl", ttr=FOR_EVER)
-        go_round(tuned)
-
-        few = tasks_of(spark, "tuned", lambda: go_round(tuned))
-        found = tasks_of(theirs, "plain", lambda: go_round(tube))
-
-    assert 0 < few < 50
-    assert found <= few + 2  # a checkpoint, which comes with every tenth version
-
-
-def go_round_frames(spark: SparkSession, tube: Tube) -> None:
-    tube.put_df(spark.sql("SELECT string(id) AS data FROM range(4)"))
-    batch = tube.take_df(4)
-    assert batch.df.count() == 4
-    batch.ack(batch.df.where("data < 2"))
-    batch.ack(batch.df)
-
-
-@pytest.mark.thorough
-def test_frame_verbs_when_the_session_has_sparks_settings_read_the_log_in_as_few_tasks(
-    spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
-) -> None:
-    with opened(spark, place) as queue:
-        tuned = queue.create_tube("tuned_too", "fifottl", ttr=FOR_EVER)
-        go_round_frames(spark, tuned)
-
-        few = tasks_of(spark, "tuned frames", lambda: go_round_frames(spark, tuned))
-        found = tasks_of(theirs, "plain frames", lambda: go_round_frames(theirs, tube))
-
-    assert found - few < 50  # so many tasks has each rebuild, and each reading of what it built
-
-
-@pytest.mark.thorough
-def test_put_df_when_its_source_is_a_view_of_the_session_puts_it(
-    tube: Tube, theirs: SparkSession
-) -> None:
-    names = theirs.sql("SELECT * FROM VALUES (1, 'one'), (2, 'two') AS names(id, name)")
-    names.createTempView("names")
-    try:
-        given = theirs.sql("SELECT to_json(struct(id)) AS data FROM names")
-        assert tube.put_df(given).count == 2
-
-        names = theirs.table("names")
-        mine = tube.df().selectExpr("get_json_object(data, '$.id') AS id")
-        assert {row.name for row in mine.join(names, "id").collect()} == {"one", "two"}
-        with tube.take_df(2) as batch:
-            left = batch.df.selectExpr("get_json_object(data, '$.id') AS id")
-            assert left.join(names, "id").count() == 2
-    finally:
-        theirs.catalog.dropTempView("names")
 
 
 @pytest.fixture
@@ -280,37 +212,6 @@ def test_put_when_the_session_writes_other_files_keeps_days_and_moments_for_each
 
 
 @pytest.mark.thorough
-def test_queue_when_the_session_calls_local_moments_timestamps_is_made_as_by_others(
-    plain: SparkSession, tmp_path: Path
-) -> None:
-    plain.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
-    try:
-        with opened(plain, str(tmp_path)) as queue:
-            queue.create_tube("made", "fifo").put("there")
-    finally:
-        plain.conf.unset("spark.sql.timestampType")
-
-    with beside_spark(tmp_path) as queue:
-        assert [task.data for task in queue["made"].take_many(2)] == ["there"]
-
-
-@pytest.mark.thorough
-def test_frames_when_handed_out_belong_to_the_caller_s_session(
-    plain: SparkSession, tube: Tube
-) -> None:
-    queue = tube._ctx.queue
-    frames = [tube.df(), tube.history(), queue.engine.shown_rows(_one_row())]
-
-    assert all(frame.sparkSession is plain for frame in frames)
-
-
-def _one_row() -> Any:
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.table({"one": [1]})
-
-
-@pytest.mark.thorough
 def test_verbs_when_the_session_reads_stale_snapshots_see_what_others_have_put(
     spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
 ) -> None:
@@ -321,33 +222,6 @@ def test_verbs_when_the_session_reads_stale_snapshots_see_what_others_have_put(
 
     assert tube.peek(task.task_id).data == "fresh"
     tube.delete(task.task_id)
-
-
-@pytest.mark.thorough
-def test_commits_when_the_session_has_user_metadata_bear_the_queue_s_notes(
-    tube: Tube, theirs: SparkSession
-) -> None:
-    assert theirs.conf.get(_USER_METADATA)
-    tube.put("noted")
-
-    [newest] = tube.history(1).collect()
-
-    assert (newest.operation, newest.tasks) == ("put", 1)
-    tube.truncate()
-
-
-@pytest.mark.thorough
-def test_put_many_when_there_are_many_tasks_leaves_all_settings_as_they_are(
-    tube: Tube, theirs: SparkSession
-) -> None:
-    own = tube._ctx.queue.engine.own
-    before = settings_of(own)
-
-    assert len(tube.put_many(["x"] * _LARGE)) == _LARGE
-
-    assert own is not theirs
-    assert settings_of(own) == before
-    tube.truncate()
 
 
 @pytest.mark.thorough

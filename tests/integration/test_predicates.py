@@ -12,10 +12,8 @@ import pytest
 from tests.row_oracle import GRID as ROWS
 from tests.row_oracle import effective
 from tubeq_spark.model.states import TIMERS, after_giving_back, due
-from tubeq_spark.model.takes import NewLease
-from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.arrow.evaluate import column, of_table
-from tubeq_spark.storage.expression import Micros, row
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
@@ -130,39 +128,3 @@ def test_conditions_when_evaluated_are_what_lifecycle_says(
         for each in found
     }
     assert seen == {n: expected(row, max_attempts) for n, row in enumerate(GRID)}
-
-
-def test_moments_when_moved_are_what_plus_says(
-    evaluated: Callable[..., list[dict[str, Any]]],
-) -> None:
-    moments = [None, 0, NOW, LAST_US - 1, LAST_US]
-    amounts = [1, 60_000_000, LAST_US]
-    rows = pa.table({"m": pa.array(moments, pa.timestamp("us", "UTC"))})
-    moved = {
-        f"after_{amount}": Micros(predicates.plus_us(row().m, amount, LAST_US))
-        for amount in amounts
-    }
-
-    found = evaluated(rows, moved)
-
-    assert [list(each.values()) for each in found] == [
-        [plus(moment, amount) for amount in amounts] for moment in moments
-    ]
-
-
-def test_lease_end_when_evaluated_is_that_of_the_lease(
-    evaluated: Callable[..., list[dict[str, Any]]],
-) -> None:
-    durations = [None, 1, 7, 8, 80, 1_000_003, 3_155_000_000_000_000]
-    rows = pa.table({"ttr": pa.array(durations, pa.int64())})
-    leases = [NewLease("me/1", NOW, headroom) for headroom in (0, 1, 10, 1_000_000)]
-    ends = {
-        f"end_{lease.headroom_us}": Micros(predicates.lease_end(lease, row().ttr))
-        for lease in leases
-    }
-
-    found = evaluated(rows, ends)
-
-    assert [list(each.values()) for each in found] == [
-        [lease.end(ttr) for lease in leases] for ttr in durations
-    ]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import functions as F
 
 from tests.concurrency.support import Stop, end_heartbeat
 from tests.thorough import thorough
@@ -165,50 +164,6 @@ def test_put_df_when_spark_must_not_commit_adds_the_files_of_spark_in_one_commit
     assert queue.statistics(tube.name)["tasks"]["total"] == 0
 
 
-def test_put_df_with_a_key_when_repeated_adds_nothing_and_leaves_no_files(
-    spark: SparkSession, tube: Tube, rows: DataFrame
-) -> None:
-    assert tube.put_df(rows, key="k").count == ROWS
-    before = puts(tube), len(log_of(tube))
-
-    assert tube.put_df(rows, key="k").count == 0
-
-    assert (puts(tube), len(log_of(tube))) == before
-    assert tube.put_arrow(rows.toArrow(), key="k").count == 0
-    assert stored(spark, tube) == ALL
-
-
-@pytest.mark.thorough
-def test_sink_when_spark_must_not_commit_puts_a_batch_once(
-    spark: SparkSession, tube: Tube, rows: DataFrame
-) -> None:
-    sink = tube.sink(name="stream")
-    for batch in (0, 0, 1, 0):
-        sink(rows, batch)
-    assert stored(spark, tube) == sorted(2 * ALL)
-
-
-@of_tube(type="utubettl", schema="n BIGINT, s STRUCT<a: ARRAY<STRING>, at: TIMESTAMP>", aging=60)
-def test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns(
-    spark: SparkSession, tube: Tube
-) -> None:
-    struct = "named_struct('a', array('x', NULL), 'at', TIMESTAMP '2020-01-01 00:00:00 UTC') AS s"
-    frame = spark.range(4).selectExpr(
-        "id AS n", struct, "id % 2 AS utube", "id AS pri", "9000 AS ttl", "0.5D AS ttr"
-    )
-
-    tube.put_df(frame)
-
-    put = tube.put({"n": 9, "s": {"a": ["x", None], "at": None}}, utube="0", pri=9)
-    assert put.data["n"] == 9
-    shown = {row.data.n: row for row in tube.df().collect()}
-    assert sorted(shown) == [0, 1, 2, 3, 9]
-    assert shown[3].data.s.a == ["x", None]
-    assert (shown[3].utube, shown[3].pri, shown[3].ttl, shown[3].ttr) == ("1", 3, 9000.0, 0.5)
-    assert shown[3].attempts == 0
-    assert {task.data["n"] for task in tube.take_many(2)} == {0, 1}
-
-
 @of_tube(type="limfifottl", capacity=ROWS + 10)
 def test_put_df_into_a_capacity_when_spark_must_not_commit_fits_or_writes_no_file(
     spark: SparkSession, tube: Tube, rows: DataFrame
@@ -244,16 +199,6 @@ def test_put_df_of_keys_when_a_rival_puts_one_meanwhile_writes_the_others_anew(
     assert stored(spark, tube) == ALL
 
 
-@pytest.mark.thorough
-def test_put_df_when_rivals_commit_meanwhile_keeps_its_files(
-    spark: SparkSession, tube: Tube, rows: DataFrame
-) -> None:
-    with meanwhile(lambda: tube.ack(tube.put("x") and tube.take().task_id)) as written:
-        assert tube.put_df(rows).count == ROWS
-    assert len(written) == 1
-    assert stored(spark, tube) == ALL
-
-
 def test_put_df_when_the_tube_is_dropped_meanwhile_puts_nothing_and_leaves_no_files(
     queue: Queue, spark: SparkSession, tube: Tube, rows: DataFrame
 ) -> None:
@@ -284,33 +229,6 @@ def test_put_df_when_a_vacuum_may_have_removed_its_files_writes_them_anew(
     assert len(written) == 2
     assert [path.name for path in puts(tube)] == [written[1].directory]
     assert stored(spark, tube) == ALL
-
-
-@pytest.mark.parametrize("answer", ["after", *thorough("before")])
-def test_put_df_when_the_answer_to_its_commit_is_lost_is_done_or_leaves_nothing(
-    spark: SparkSession,
-    tube: Tube,
-    rows: DataFrame,
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plain = os.link
-
-    def link(*args: Any) -> None:
-        if answer == "after":
-            plain(*args)
-        raise OSError(5, "no answer")
-
-    with meanwhile(lambda: monkeypatch.setattr(os, "link", link)):
-        if answer == "after":
-            assert tube.put_df(rows).count == ROWS
-        else:
-            with pytest.raises(StoreError, match="nothing was written"):
-                tube.put_df(rows)
-    monkeypatch.undo()
-
-    assert len(puts(tube)) == (answer == "after")
-    assert stored(spark, tube) == (ALL if answer == "after" else [])
 
 
 def make_older(tube: Tube) -> None:
@@ -393,21 +311,6 @@ def test_put_df_writes_the_statistics_that_our_own_files_have(
     assert by_spark == statistics()
     # One task of each sub-queue.
     assert len(tube.take_many(10)) == 4
-
-
-@pytest.mark.parametrize("frame", ["skewed", *thorough("empty", "wide")])
-def test_put_df_of_uneven_and_of_wide_rows_when_spark_must_not_commit_puts_each_once(
-    spark: SparkSession, tube: Tube, frame: str
-) -> None:
-    frames = {
-        "skewed": spark.range(0, ROWS, 1, 4).selectExpr("id").repartition(8, F.expr("id > 2")),
-        "empty": spark.range(0, ROWS, 1, 3 * ROWS),
-        "wide": spark.range(0, ROWS, 1, 2),
-    }
-    size = 100_000 if frame == "wide" else 1
-    text = f"concat(id, repeat(' ', {size})) AS data"
-    assert tube.put_df(frames[frame].selectExpr(text)).count == ROWS
-    assert stored(spark, tube) == ALL
 
 
 @pytest.mark.thorough

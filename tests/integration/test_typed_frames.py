@@ -6,7 +6,6 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
@@ -16,8 +15,7 @@ from tests.acceptance.test_typed_payloads import (
     check_put_arrow,
     turns,
 )
-from tests.beside import beside_spark
-from tests.payload_table import COLUMNS, DAY, MOMENT, NAIVE, SCHEMA, VALUES, expected
+from tests.payload_table import COLUMNS, SCHEMA, VALUES, expected
 from tubeq_spark import InvalidOptionError, Queue
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.spark.put_frame_checks import payload_checks
@@ -89,27 +87,6 @@ def test_value_when_put_is_stored_or_refused_as_the_table_says(
             match=r"^df column n='2 bad rows': must be INT .*; one of them is '\d+'$",
         ):
             tube.put_df(frame(spark, {"n": ("BIGINT", [str(2**31), "1", str(2**53)])}))
-
-
-@pytest.mark.thorough
-def test_local_moments_are_stored_by_every_put_and_others_are_not(
-    spark: SparkSession, location: str
-) -> None:
-    with Queue(spark, location) as queue, beside_spark(location) as beside:
-        tube = queue.create_tube("local", schema="at TIMESTAMP_NTZ")
-        for of in (tube, beside["local"]):
-            of.put({"at": NAIVE})
-            of.put_arrow(pa.table({"at": pa.array([NAIVE], pa.timestamp("ns"))}))
-            for value in (MOMENT, DAY, 5, NAIVE.isoformat()):
-                with pytest.raises(InvalidOptionError, match=r": at must be TIMESTAMP_NTZ \("):
-                    of.put({"at": value})
-                with pytest.raises(InvalidOptionError, match="; at must be TIMESTAMP_NTZ"):
-                    of.put_arrow(pa.table({"at": [value]}))
-        tube.put_df(spark.createDataFrame([(NAIVE,)], "at TIMESTAMP_NTZ"))
-        with pytest.raises(InvalidOptionError, match="; at must be TIMESTAMP_NTZ"):
-            tube.put_df(spark.createDataFrame([(MOMENT,)], "at TIMESTAMP"))
-
-        assert [task.data for task in tube.tasks_by_state("r")] == [{"at": NAIVE}] * 5
 
 
 @pytest.mark.thorough

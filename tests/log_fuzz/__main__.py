@@ -1,7 +1,7 @@
 """Compares readers of our logs after sequences of acts by us and by others: `python -m tests.log_fuzz`.
 
 A sequence calls verbs of the queue and operations of other programs in a random order: appends, deletes,
-compactions, checkpoints, VACUUM, the removal of old commits, RESTORE and, with `--spark`, those of a Spark
+compactions, checkpoints, VACUUM, the removal of old commits and, with `--spark`, those of a Spark
 session. After every few of them it compares the rows that we read with those that deltalake, polars, Arrow's
 dataset, DuckDB and Spark read.
 """
@@ -14,16 +14,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.log_fuzz.sequence import Outcome, run
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-#: So often it is told how far it is.
-_TOLD = 25
 
 
 def main() -> int:
@@ -37,7 +29,11 @@ def main() -> int:
     given = parser.parse_args()
     logging.getLogger("tubeq_spark").addHandler(logging.NullHandler())
     logging.getLogger("tubeq_spark").propagate = False
-    spark = _session() if given.spark else None
+    spark = None
+    if given.spark:
+        from tubeq_spark import local_session  # noqa: PLC0415
+
+        spark = local_session("log-fuzz", **{"spark.master": "local[1]"})
     total, bad, began = Outcome(), 0, time.monotonic()
     for seed in range(given.seed, given.seed + given.sequences):
         with tempfile.TemporaryDirectory(prefix="tubeq-fuzz-") as directory:
@@ -46,9 +42,6 @@ def main() -> int:
             print("FOUND:", ascii(text)[:3000], flush=True)
         bad += bool(outcome.findings)
         total.add(outcome)
-        done = seed - given.seed + 1
-        if done % _TOLD == 0 and done < given.sequences:
-            print(f"{done} sequences, {bad} with differences", flush=True)
     print("acts:", dict(sorted(total.acts.items())))
     print("refused:", dict(sorted(total.refused.items())))
     print(
@@ -56,12 +49,6 @@ def main() -> int:
         f"{time.monotonic() - began:.0f} s; {bad} sequences with differences"
     )
     return 1 if bad else 0
-
-
-def _session() -> SparkSession:
-    from tubeq_spark import local_session  # noqa: PLC0415
-
-    return local_session("log-fuzz", **{"spark.master": "local[1]", "spark.ui.enabled": "false"})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether all readers take the log of a table for the same: its rows, files, transactions and old versions."""
+"""Whether all readers take the log of a table for the same: its rows, files and transactions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from tests.datafusion import answered
 from tests.log_fuzz.library import paths
-from tests.native.logs import log_files_of, versions
+from tests.native.logs import log_files_of
 from tests.other_readers import FINDS
 from tests.queries import everything, select
 from tubeq_spark.admin.tubes import context_of
@@ -23,8 +22,8 @@ from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from tests.log_fuzz.world import World
@@ -36,7 +35,6 @@ __all__ = ["differences"]
 _ASKED = ("utube", "utube", "task_id", "state", "pri", "data", "attempts")
 #: What the library's own DELETE writes Arrow cannot compare, whoever made the table: its texts are views.
 _OF_LIBRARY = "(string, string_view)"
-_MOMENTS = ("next_event", "expires_at", "created")
 
 
 def differences(world: World, name: str, spark: SparkSession | None) -> Iterator[str]:
@@ -120,32 +118,6 @@ def _of_filters(world: World, name: str, table: DeltaTable, truth: pa.Table) -> 
         found = _ids(rows)
         if found != wanted:
             yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
-    yield from _of_moments(world, name, table, truth)
-
-
-def _of_moments(world: World, name: str, table: DeltaTable, truth: pa.Table) -> Iterator[str]:
-    column = world.random.choice(_MOMENTS)
-    at = truth.column(column)[world.random.randrange(truth.num_rows)]
-    if not at.is_valid:
-        at = pa.scalar(world.clock.now(), pa.timestamp("us", "UTC"))
-    field, data = ds.field(column), table.to_pyarrow_dataset()
-    for asked in (
-        field == at,
-        field <= at,
-        field > at,
-        field.is_null(),
-        field.is_null() | (field >= at),
-        field.is_null() & (ds.field("pri") <= 5),
-    ):
-        found, wanted = _found(data, asked), _found(truth, asked)
-        if found != wanted:
-            yield f"arrow finds {found} for {wanted} in {name} by {asked}"
-    moment = pl.lit(at.as_py())
-    late = pl.scan_delta(table).filter(pl.col(column).is_null() | (pl.col(column) >= moment))
-    found = _ids(late.select("task_id").collect().to_arrow())
-    wanted = _found(truth, field.is_null() | (field >= at))
-    if found != wanted:
-        yield f"polars finds {found} for {wanted} in {name} by {column} >= {at}"
 
 
 def _found(data: ds.Dataset | pa.Table, asked: ds.Expression) -> list[int]:
@@ -159,26 +131,14 @@ def _ids(table: pa.Table) -> list[int]:
 
 
 def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
-    """Whether we read what the library does of the log: now, and of each version that is kept."""
-    log = world.path(name) / "_delta_log"
+    """Whether we read what the library does of the log."""
     try:
-        fresh = reading.newest(log_files_of(log), None)
+        fresh = reading.newest(log_files_of(world.path(name) / "_delta_log"), None)
     except reading.UnknownLogError as error:
         yield f"{name} is no plain table to us: {error}"
         return
     yield from _of_version(f"newest of {name}", fresh, newest)
     yield from _of_memory(world, name, fresh)
-    known = world.known[name].versions
-    for version in _kept(log):
-        base = max((v for v, (seen, _) in known.items() if v <= version and seen), default=None)
-        if base is None:
-            continue
-        seen = known[base][0]
-        ours = seen if base == version else reading.newest(log_files_of(log), seen, last=version)
-        if ours is None or ours.version != version:
-            continue
-        theirs = DeltaTable(world.path(name), version=version)
-        yield from _of_version(f"version {version} of {name}", ours, theirs)
 
 
 def _of_memory(world: World, name: str, fresh: Snapshot) -> Iterator[str]:
@@ -200,20 +160,6 @@ def _plain(seen: Snapshot) -> tuple[object, ...]:
     shape = seen.shape
     transactions = dict(seen.transactions)
     return seen.version, shape.schema, tuple(shape.by), shape.properties, transactions, files
-
-
-def _kept(log: Path) -> list[int]:
-    """Versions of which the log still tells all."""
-    commits = set(versions(log))
-    begins = [-1, *versions(log, r"checkpoint\.parquet")]
-    return [
-        version
-        for version in sorted(commits)
-        if any(
-            begin <= version and commits.issuperset(range(begin + 1, version + 1))
-            for begin in begins
-        )
-    ]
 
 
 def _of_version(what: str, ours: Snapshot, theirs: DeltaTable) -> Iterator[str]:

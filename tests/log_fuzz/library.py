@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from deltalake.exceptions import DeltaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from tests.log_fuzz.verbs import Act
     from tests.log_fuzz.world import World
 
-__all__ = ["ACTS", "paths", "whole_versions"]
+__all__ = ["ACTS", "paths"]
 
 
 def _rows(world: World, name: str, count: int) -> pa.Table:
@@ -65,10 +63,6 @@ def compact(world: World, name: str) -> None:
     world.table(name).optimize.compact()
 
 
-def z_order(world: World, name: str) -> None:
-    world.table(name).optimize.z_order(["task_id", "pri"])
-
-
 def checkpoint(world: World, name: str) -> None:
     world.table(name).create_checkpoint()
 
@@ -85,46 +79,9 @@ def clean_up(world: World, name: str) -> None:
     world.table(name).cleanup_metadata()
 
 
-def restore(world: World, name: str) -> None:
-    """Go back to a version whose files are there."""
-    known, back = world.known[name], whole_versions(world, name)
-    if back:
-        version = world.random.choice(back)
-        world.table(name).restore(version)
-        known.ids = Counter(known.versions[version][1])
-        # What it brings back may be held by nobody, or by us in another place.
-        known.held.clear()
-
-
-def whole_versions(world: World, name: str) -> list[int]:
-    """Some late versions whose tasks are known, and whose files are there."""
-    last = world.table(name).version()
-    known = world.known[name].versions
-    return [v for v in known if last - 8 <= v < last and _is_whole(world, name, v)]
-
-
-def _is_whole(world: World, name: str, version: int) -> bool:
-    try:
-        table = _at(world, name, version)
-    except (DeltaError, OSError):
-        return False
-    return all((world.path(name) / path).exists() for path in paths(table))
-
-
-def _at(world: World, name: str, version: int) -> DeltaTable:
-    table = world.table(name)
-    table.load_as_version(version)
-    return table
-
-
 def paths(table: DeltaTable) -> list[str]:
     """The files of a version, as its log names them."""
     return [str(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()]
-
-
-def set_property(world: World, name: str) -> None:
-    interval = str(world.random.choice([5, 10, 100]))
-    world.table(name).alter.set_table_properties({"delta.checkpointInterval": interval})
 
 
 #: How often each is done, in comparison.
@@ -132,10 +89,7 @@ ACTS: Mapping[Act, int] = {
     append: 4,
     delete: 3,
     compact: 3,
-    z_order: 1,
     checkpoint: 3,
     vacuum: 3,
     clean_up: 2,
-    restore: 2,
-    set_property: 1,
 }

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "run"]
 
-#: So that logs are shortened and get checkpoints within a sequence: as of `LocalRetention` and `tidying`.
-_SHORT = {"VERSIONS": 6, "SECONDS": 0.0, "EVERY": 5}
-
 
 @dataclass(slots=True)
 class Outcome:
@@ -103,9 +100,10 @@ def run(
 def _settings(world: World) -> ExitStack:
     stack = ExitStack()
     if world.random.random() < 0.7:
-        stack.enter_context(patch.object(LocalRetention, "versions", _SHORT["VERSIONS"]))
-        stack.enter_context(patch.object(LocalRetention, "SECONDS", _SHORT["SECONDS"]))
-        stack.enter_context(patch.object(tidying, "EVERY", _SHORT["EVERY"]))
+        # So that logs are shortened and get checkpoints within a sequence.
+        stack.enter_context(patch.object(LocalRetention, "versions", 6))
+        stack.enter_context(patch.object(LocalRetention, "SECONDS", 0.0))
+        stack.enter_context(patch.object(tidying, "EVERY", 5))
     if world.random.random() < 0.5:
         stack.enter_context(patch.object(plain_table, "_CLOCK", _Earlier()))
     return stack
@@ -121,9 +119,6 @@ def _do(world: World, act: Act, name: str, outcome: Outcome, done: list[str]) ->
     except Exception as error:  # noqa: BLE001  (whatever it is, it is found)
         text = f"{type(error).__name__}: {error} {error.__cause__ or ''}"
         outcome.findings.append(f"{text[:700]} AFTER {done}")
-    else:
-        for tube in TUBES:
-            world.note(tube)
 
 
 def _compare(world: World, outcome: Outcome, done: list[str], spark: SparkSession | None) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
-
-from tests.log_fuzz.library import whole_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,69 +14,36 @@ if TYPE_CHECKING:
 
 __all__ = ["acts_of"]
 
-_UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
-
-
-class _Acts:
-    """Acts of a session."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        spark.conf.set(_UNCHECKED, "false")
-
-    def _sql(self, world: World, name: str, statement: str) -> None:
-        self._spark.sql(statement.format(f"delta.`{world.path(name)}`")).collect()
-
-    def optimize(self, world: World, name: str) -> None:
-        self._sql(world, name, "OPTIMIZE {}")
-
-    def z_order(self, world: World, name: str) -> None:
-        self._sql(world, name, "OPTIMIZE {} ZORDER BY (task_id)")
-
-    def vacuum(self, world: World, name: str) -> None:
-        self._sql(world, name, "VACUUM {} RETAIN 0 HOURS")
-
-    def restore(self, world: World, name: str) -> None:
-        back = whole_versions(world, name)
-        if back:
-            version = world.random.choice(back)
-            self._sql(world, name, f"RESTORE {{}} TO VERSION AS OF {version}")
-            known = world.known[name]
-            known.ids = Counter(known.versions[version][1])
-            known.held.clear()
-
-    def insert(self, world: World, name: str) -> None:
-        world.foreign += 1
-        number, utube = world.foreign, "NULL" if name == "plain" else "'\U00020bb7'"
-        self._sql(
-            world,
-            name,
-            "INSERT INTO {} (segment, tube, task_id, state, pri, utube, data, created, ttr, attempts) "
-            f"VALUES ({number}, {world.tube_id(name)}, {number}, 'r', 3, {utube}, '1', "
-            f"TIMESTAMP '{world.clock.now():%Y-%m-%d %H:%M:%S.%f} UTC', 3600000000, 0)",
-        )
-        world.known[name].ids[number] += 1
-
-    def delete(self, world: World, name: str) -> None:
-        ids = list(world.known[name].ids)
-        if ids:
-            task_id = world.random.choice(ids)
-            self._sql(world, name, f"DELETE FROM {{}} WHERE task_id = {task_id}")
-            world.gone(name, [task_id])
-
-    def update(self, world: World, name: str) -> None:
-        self._sql(world, name, "UPDATE {} SET pri = 4 WHERE state = 'r' AND pri = 3")
+#: Statements about a table, and how often each is run, in comparison.
+_STATEMENTS = {
+    "OPTIMIZE {table}": 3,
+    "OPTIMIZE {table} ZORDER BY (task_id)": 2,
+    "VACUUM {table} RETAIN 0 HOURS": 2,
+    "UPDATE {table} SET pri = 4 WHERE state = 'r' AND pri = 3": 4,
+    "INSERT INTO {table} (segment, tube, task_id, state, pri, utube, data, created, ttr, attempts) "
+    "VALUES ({number}, {tube}, {number}, 'r', 3, {utube}, '1', TIMESTAMP '{now} UTC', 3600000000, 0)": 4,
+}
 
 
 def acts_of(spark: SparkSession) -> Mapping[Act, int]:
     """The acts of a session, and how often each is done, in comparison."""
-    acts = _Acts(spark)
-    return {
-        acts.optimize: 3,
-        acts.z_order: 2,
-        acts.vacuum: 2,
-        acts.restore: 2,
-        acts.insert: 4,
-        acts.delete: 3,
-        acts.update: 4,
-    }
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    return {_act(spark, statement): often for statement, often in _STATEMENTS.items()}
+
+
+def _act(spark: SparkSession, statement: str) -> Act:
+    def act(world: World, name: str) -> None:
+        world.foreign += 1
+        text = statement.format(
+            table=f"delta.`{world.path(name)}`",
+            number=world.foreign,
+            tube=world.tube_id(name),
+            utube="NULL" if name == "plain" else "'\U00020bb7'",
+            now=f"{world.clock.now():%Y-%m-%d %H:%M:%S.%f}",
+        )
+        spark.sql(text).collect()
+        if statement.startswith("INSERT"):
+            world.known[name].ids[world.foreign] += 1
+
+    act.__name__ = statement.partition(" ")[0]
+    return act

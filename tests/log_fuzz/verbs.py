@@ -36,24 +36,14 @@ def _options(world: World, name: str) -> dict[str, Any]:
     return options
 
 
-def _noted(world: World, options: dict[str, Any], ids: list[int]) -> None:
-    if "ttl" in options:
-        world.mortal.update(ids)
-
-
 def put(world: World, name: str) -> None:
     options = _options(world, name)
-    task = world.tube(name).put(world.text(), **options)
-    world.put(name, [task])
-    _noted(world, options, [task.task_id])
-
-
-def put_many(world: World, name: str) -> None:
-    options = _options(world, name)
-    items = [world.text() for _ in range(world.random.randint(2, 12))]
-    tasks = world.tube(name).put_many(items, **options)
+    items = [world.text() for _ in range(world.random.choice([1, 1, 2, 12]))]
+    tube = world.tube(name)
+    tasks = tube.put_many(items, **options) if len(items) > 1 else [tube.put(*items, **options)]
     world.put(name, tasks)
-    _noted(world, options, [task.task_id for task in tasks])
+    if "ttl" in options:
+        world.mortal.update(task.task_id for task in tasks)
 
 
 def put_arrow(world: World, name: str) -> None:
@@ -70,50 +60,27 @@ def put_arrow(world: World, name: str) -> None:
 
 
 def take(world: World, name: str) -> None:
-    task = world.tube(name).take(timeout=0)
-    if task is not None:
-        _hold(world, name, [task.task_id])
-
-
-def take_many(world: World, name: str) -> None:
-    tasks = world.tube(name).take_many(world.random.randint(2, 20))
-    _hold(world, name, [task.task_id for task in tasks])
-
-
-def _hold(world: World, name: str, ids: list[int]) -> None:
-    """Some were held before, by a lease that has ended."""
+    ids = [task.task_id for task in world.tube(name).take_many(world.random.choice([1, 2, 20]))]
+    # Some were held before, by a lease that has ended.
     held = world.known[name].held
     held += [task_id for task_id in ids if task_id not in held]
 
 
 def _some(world: World, name: str) -> list[int]:
     held = world.known[name].held
-    return world.random.sample(held, world.random.randint(0, len(held)))
+    some = world.random.sample(held, world.random.randint(0, len(held)))
+    world.known[name].held = [task_id for task_id in held if task_id not in some]
+    return some
 
 
 def ack(world: World, name: str) -> None:
-    held = world.known[name].held
-    if held:
-        task_id = world.random.choice(held)
-        held.remove(task_id)
-        world.tube(name).ack(task_id)
-        world.gone(name, [task_id])
-
-
-def ack_many(world: World, name: str) -> None:
-    some = _some(world, name)
-    known = world.known[name]
-    known.held = [task_id for task_id in known.held if task_id not in some]
-    if some:
+    if some := _some(world, name):
         world.tube(name).ack_many(some)
         world.gone(name, some)
 
 
 def release(world: World, name: str) -> None:
-    some = _some(world, name)
-    known = world.known[name]
-    known.held = [task_id for task_id in known.held if task_id not in some]
-    if some:
+    if some := _some(world, name):
         world.tube(name).release_many(some, delay=world.random.choice([0, 0, 100.0]))
 
 
@@ -128,12 +95,6 @@ def bury(world: World, name: str) -> None:
 
 def kick(world: World, name: str) -> None:
     world.tube(name).kick(world.random.randint(1, 5))
-
-
-def touch(world: World, name: str) -> None:
-    held = world.known[name].held
-    if held:
-        world.tube(name).touch(world.random.choice(held), 100.0)
 
 
 def delete(world: World, name: str) -> None:
@@ -161,11 +122,6 @@ def sweep(world: World, _: str) -> None:
         assert told.error is None, f"sweep of {name}: {told.error}"
 
 
-def look(world: World, name: str) -> None:
-    world.queue.statistics(name)
-    list(world.tube(name).tasks_by_state("r"))
-
-
 def reopen(world: World, _: str) -> None:
     world.reopen()
 
@@ -176,22 +132,17 @@ def later(world: World, _: str) -> None:
 
 #: How often each is done, in comparison.
 VERBS: Mapping[Act, int] = {
-    put: 10,
-    put_many: 6,
+    put: 16,
     put_arrow: 3,
-    take: 10,
-    take_many: 6,
-    ack: 8,
-    ack_many: 4,
+    take: 16,
+    ack: 12,
     release: 4,
     bury: 3,
     kick: 2,
-    touch: 1,
     delete: 3,
     truncate: 1,
     release_all: 1,
     sweep: 4,
-    look: 1,
     reopen: 2,
     later: 4,
 }

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from tests.native.logs import log_files_of
+from tests.other_readers import NAMES
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin.tubes import context_of
-from tubeq_spark.storage.log import reading
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -22,31 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark import Task, Tube
-    from tubeq_spark.storage.log.snapshot import Snapshot
 
-__all__ = ["NAMES", "TUBES", "World"]
+__all__ = ["TUBES", "World"]
 
 TUBES = {"plain": "fifottl", "hosts": "utubettl"}
-_LAST = "\U0010ffff"
-#: Texts that are longer than the bounds of statistics, or of characters that are seldom met.
-NAMES = [
-    "a",
-    "b",
-    "z" * 70,
-    "y" * 64,
-    "w" * 63 + "\U00020bb7" * 5,
-    "v" * 63 + "\ud7ff" * 2,
-    _LAST * 70,
-    _LAST,
-    "\U00020bb7",
-    "\U0001f600" * 66,
-    "\u00e9" * 80,
-    "",
-    "\x00\x1f\x7f\u2028",
-    "a\"\\b'\n",
-    "C:\\udata",
-    "%2F/=?",
-]
 #: Characters of texts that are made up.
 _CHARACTERS = "ab\x00\x1f\u00e9\ud7ff\ue000\uffff\U00010000\U00020bb7\U0010ffff\"\\'%"
 _DAY = 86_400.0
@@ -58,12 +36,10 @@ class Known:
 
     Attributes:
         ids: The ids of its tasks, and how often each is there.
-        versions: Versions as we have read them while they were the newest, with the ids that they had.
         held: Tasks that were taken and not given back.
     """
 
     ids: Counter[int] = field(default_factory=Counter)
-    versions: dict[int, tuple[Snapshot | None, Counter[int]]] = field(default_factory=dict)
     held: list[int] = field(default_factory=list)
 
 
@@ -137,20 +113,7 @@ class World:
             if task_id in known.held:
                 known.held.remove(task_id)
 
-    def stored(self, name: str, version: int | None = None) -> list[dict[str, Any]]:
+    def stored(self, name: str) -> list[dict[str, Any]]:
         """The rows of a tube, as the library reads them; not what a drop or a fence leaves."""
-        table = DeltaTable(self.path(name), version=version)
-        tube_id = self.tube_id(name)
-        rows = table.to_pyarrow_table().to_pylist()
+        rows, tube_id = self.table(name).to_pyarrow_table().to_pylist(), self.tube_id(name)
         return [row for row in rows if row["tube"] == tube_id and row["segment"] != 0]
-
-    def note(self, name: str) -> None:
-        """Keep what is so at the newest version of a tube, to be compared later."""
-        try:
-            seen: Snapshot | None = reading.newest(
-                log_files_of(self.path(name) / "_delta_log"), None
-            )
-        except reading.UnknownLogError:
-            seen = None
-        version = self.table(name).version()
-        self.known[name].versions[version] = (seen, Counter(self.known[name].ids))

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.support import Place
+from tests.native.damage import made_sound
+from tests.native.support import Place, opened
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from tubeq_spark import Queue
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +24,19 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("empty")
     Place(root, 0).create()
     return root
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The clock of the test's queues."""
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
+    """A queue on local files."""
+    with opened(tmp_path, clock=clock) as queue:
+        yield queue
 
 
 @pytest.fixture
@@ -33,3 +51,9 @@ def rival(place: Place, tmp_path: Path) -> Place:
     """Another process there."""
     assert place.engine.tables.is_table(place.tube)
     return Place(tmp_path, -2 * 10**9)
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A queue with the tube `work`: eleven versions, a checkpoint at the eighth, the tasks 0 to 9."""
+    return made_sound(tmp_path_factory.mktemp("sound") / "queue")

@@ -13,24 +13,20 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from tubeq_spark import Queue, QueueConfig
+from tests.native.support import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 __all__ = [
-    "CONFIG",
     "PLANTED",
     "Planted",
     "checkpoint",
     "commit",
     "data_file",
     "made_sound",
-    "opened",
 ]
-
-CONFIG = QueueConfig(durability="none")
 
 _OLD = 2 * 3600
 
@@ -44,21 +40,14 @@ class Planted:
         damage: Plants it in a table.
         kind: As a check calls it.
         said: What it says of it.
-        loses: Whether its repair loses something.
-        lost: The tasks that are lost with it.
+        lost: The tasks that are lost with it, after a repair that loses something.
     """
 
     name: str
     damage: Callable[[Path], None]
     kind: str
     said: str
-    loses: bool = False
     lost: tuple[int, ...] = ()
-
-
-def opened(place: Path) -> Queue:
-    """A queue that may be damaged."""
-    return Queue(None, str(place), engine="native", config=CONFIG)
 
 
 def made_sound(place: Path) -> Path:
@@ -90,23 +79,19 @@ def data_file(table: Path, version: int) -> Path:
     return table / path
 
 
-def _emptied(which: Callable[[Path], Path]) -> Callable[[Path], None]:
+def _cut(which: Callable[[Path, int], Path], version: int, to: int = 0) -> Callable[[Path], None]:
+    """Cut a file of a version."""
+
     def damage(table: Path) -> None:
-        which(table).write_bytes(b"")
+        file = which(table, version)
+        file.write_bytes(file.read_bytes()[:to])
 
     return damage
 
 
-def _cut(file: Path, to: int) -> None:
-    file.write_bytes(file.read_bytes()[:to])
-
-
-def _cut_in_a_line(table: Path) -> None:
-    _cut(commit(table, 9), -40)
-
-
 def _cut_at_a_line(table: Path) -> None:
-    _cut(commit(table, 9), commit(table, 9).read_bytes().index(b"\n") + 1)
+    text = commit(table, 9).read_bytes()
+    commit(table, 9).write_bytes(text[: text.index(b"\n") + 1])
 
 
 def _leave(table: Path) -> None:
@@ -130,102 +115,24 @@ def _old_hint(table: Path) -> None:
         commit(table, version).unlink()
 
 
-PLANTED = (
-    Planted(
-        "commit of 0 bytes before the end",
-        _emptied(lambda table: commit(table, 9)),
-        "commit",
-        "version 9 is empty",
-        loses=True,
-        lost=(8, 9),
-    ),
-    Planted(
-        "commit of 0 bytes at the end",
-        _emptied(lambda table: commit(table, 10)),
-        "commit",
-        "version 10 is empty",
-        loses=True,
-        lost=(9,),
-    ),
-    Planted(
-        "commit of 0 bytes before a checkpoint",
-        _emptied(lambda table: commit(table, 3)),
-        "commit",
-        "version 3 is empty",
-    ),
-    Planted(
-        "commit of 0 bytes at a checkpoint",
-        _emptied(lambda table: commit(table, 8)),
-        "commit",
-        "version 8 is empty",
-    ),
-    Planted(
-        "commit cut in a line",
-        _cut_in_a_line,
-        "commit",
-        "version 9 is cut short",
-        loses=True,
-        lost=(8, 9),
-    ),
-    Planted(
-        "commit cut at the end of a line",
-        _cut_at_a_line,
-        "commit",
-        "version 9 is cut short",
-        loses=True,
-        lost=(8, 9),
-    ),
-    Planted(
-        "newest checkpoint empty",
-        _emptied(checkpoint),
-        "checkpoint",
-        "is empty",
-    ),
-    Planted(
-        "newest checkpoint cut",
-        lambda table: _cut(checkpoint(table), 900),
-        "checkpoint",
-        "is no whole Parquet file",
-    ),
-    Planted(
-        "hint of a checkpoint that is not there",
-        _misled('{"version":77,"size":5}'),
-        "pointer",
-        "version 77",
-    ),
-    Planted("hint that is garbage", _misled("\0" * 20), "pointer", "cannot be read"),
-    Planted("hint older than the log", _old_hint, "pointer", "version 3"),
-    Planted(
-        "hole",
-        lambda table: commit(table, 9).unlink(),
-        "hole",
-        "version 9 is missing",
-        loses=True,
-        lost=(8, 9),
-    ),
-    Planted(
-        "data file missing",
-        lambda table: data_file(table, 3).unlink(),
-        "file",
-        "is missing",
-        loses=True,
-        lost=(2,),
-    ),
-    Planted(
-        "data file empty",
-        _emptied(lambda table: data_file(table, 3)),
-        "file",
-        "is empty",
-        loses=True,
-        lost=(2,),
-    ),
-    Planted(
-        "data file cut short",
-        lambda table: _cut(data_file(table, 3), 500),
-        "file",
-        "500 bytes instead of",
-        loses=True,
-        lost=(2,),
-    ),
-    Planted("file left over", _leave, "leftover", "never became part of the log"),
+PLANTED = tuple(
+    Planted(*each)
+    for each in (
+        ("empty commit before the end", _cut(commit, 9), "commit", "version 9 is empty", (8, 9)),
+        ("empty commit at the end", _cut(commit, 10), "commit", "version 10 is empty", (9,)),
+        ("empty commit before a checkpoint", _cut(commit, 3), "commit", "version 3 is empty"),
+        ("empty commit at a checkpoint", _cut(commit, 8), "commit", "version 8 is empty"),
+        ("commit cut in a line", _cut(commit, 9, -40), "commit", "9 is cut short", (8, 9)),
+        ("commit cut at a line", _cut_at_a_line, "commit", "version 9 is cut short", (8, 9)),
+        ("newest checkpoint empty", _cut(checkpoint, 8), "checkpoint", "is empty"),
+        ("newest checkpoint cut", _cut(checkpoint, 8, 900), "checkpoint", "is no whole Parquet"),
+        ("hint without checkpoint", _misled('{"version":77,"size":5}'), "pointer", "version 77"),
+        ("hint that is garbage", _misled("\0" * 20), "pointer", "cannot be read"),
+        ("hint older than the log", _old_hint, "pointer", "version 3"),
+        ("hole", lambda table: commit(table, 9).unlink(), "hole", "version 9 is missing", (8, 9)),
+        ("data file missing", lambda t: data_file(t, 3).unlink(), "file", "is missing", (2,)),
+        ("data file empty", _cut(data_file, 3), "file", "is empty", (2,)),
+        ("data file cut short", _cut(data_file, 3, 500), "file", "500 bytes instead of", (2,)),
+        ("file left over", _leave, "leftover", "never became part of the log"),
+    )
 )

@@ -15,15 +15,18 @@ from tests.unit.golden.recording import recorded
 from tests.unit.golden.sample_values import LATER, NAMES, NOW
 from tests.unit.golden.system_texts import HOLDER, PATH, TICK, system_cases
 from tests.unit.golden.tube_texts import tube_cases
+from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.ids import hash_of
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import LAST_US, US
+from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import Statement
+from tubeq_spark.storage.tables.schema import new_registry, new_sessions, new_tube_table
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
 from tubeq_spark.storage.tables.tube_table import (
     GATES,
@@ -35,6 +38,8 @@ from tubeq_spark.storage.tables.tube_table import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = [
     "SCHEMAS",
@@ -53,60 +58,17 @@ __all__ = [
 
 T = TypeVar("T", Select, Statement)
 
-_TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
-_MOMENT = pa.timestamp("us", "UTC")
+
+def _columns_of(new: NewTable) -> pa.Schema:
+    columns = (f"`{name}` {kind}" for name, (kind, _) in new.columns.items())
+    return pa.schema([each.remove_metadata() for each in columns_of(", ".join(columns))])
+
+
 #: The columns of each table, by the name that `Place` has for it.
 SCHEMAS = {
-    "tube": pa.schema(
-        {
-            "segment": _LONG,
-            "tube": _LONG,
-            "task_id": _LONG,
-            "state": _TEXT,
-            "pri": _INT,
-            "utube": _TEXT,
-            "data": _TEXT,
-            "created": _MOMENT,
-            "ttl": _LONG,
-            "ttr": _LONG,
-            "next_event": _MOMENT,
-            "expires_at": _MOMENT,
-            "owner": _TEXT,
-            "attempts": _INT,
-            "taken_at": _MOMENT,
-            "claim": _LONG,
-            "change": _TEXT,
-            "error": _TEXT,
-            "unique": _TEXT,
-            "rank": _LONG,
-            "trace": _TEXT,
-        }
-    ),
-    "registered": pa.schema(
-        {
-            "name": _TEXT,
-            "table_name": _TEXT,
-            "id": _LONG,
-            "type": _TEXT,
-            "options": _TEXT,
-            "status": _TEXT,
-            "created": _MOMENT,
-        }
-    ),
-    "sessions_table": pa.schema(
-        {
-            "bucket": _INT,
-            "kind": _TEXT,
-            "session": _TEXT,
-            "key": _TEXT,
-            "epoch": _LONG,
-            "seq": _LONG,
-            "status": _TEXT,
-            "lease_until": _MOMENT,
-            "calls": pa.map_(_TEXT, _LONG),
-            "at": _MOMENT,
-        }
-    ),
+    "tube": _columns_of(new_tube_table("", QueueConfig(), None, change_feed=False)),
+    "registered": _columns_of(new_registry("", QueueConfig(), "native")),
+    "sessions_table": _columns_of(new_sessions("", QueueConfig())),
 }
 #: The table that each name of the cases stands for; those of rare names are tubes, too.
 _TABLES = {

@@ -3,73 +3,58 @@
 from __future__ import annotations
 
 import itertools
-import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tests.queries import everything
+from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.gate import Raise
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.note import Note, new_operation_id
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
-from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.gates import Gates
-from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
-from tubeq_spark.storage.tables.registry import Registry
-from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.storage.commit_loop import Plan
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.native.plain_table import PlainTable
+    from tubeq_spark.storage.statement import Affected, Statement
 
-T = TypeVar("T")
 NOTE = Note("test", "s-1")
 NOW = 1_800_000_000_000_000
 OWNER = "owner/1"
 
 
-class Paused:
-    """Lets a rival commit between a decision and its commit."""
+class PausedWriter(Writer):
+    """Lets a rival commit between a decision and its commit. It can commit behind the rival, as on an object store."""
 
     rival: Callable[[], object] | None = None
-
-    def _pause(self) -> None:
-        rival, self.rival = self.rival, None
-        if rival is not None:
-            rival()
-
-
-class PausedWriter(Paused, Writer):
-    """A writer that does. It can commit behind the rival, as on an object store."""
-
     goes_behind = False
 
     def commit(self, table: PlainTable, base: Base, change: Change) -> None:
-        self._pause()
+        rival, self.rival = self.rival, None
+        if rival is not None:
+            rival()
         if self.goes_behind:
             later = table.newest()
             found = change if later is base.snapshot else change.on(later)
@@ -78,22 +63,6 @@ class PausedWriter(Paused, Writer):
                 raise EngineError(msg, Outcome.CONFLICT)
             base, change = replace(base, snapshot=later), found
         super().commit(table, base, change)
-
-
-class Once:
-    """In place of the commit loop: one attempt, and what it raises."""
-
-    def __init__(self, engine: NativeEngine) -> None:
-        self._engine = engine
-
-    def run(
-        self, operation: str, _lock: TableLock, attempt: Callable[[], Plan[T]], **_: object
-    ) -> T:
-        plan = attempt()
-        if plan.statement is None:
-            return plan.finish(Affected())
-        note = Note(operation, "s-1", operation_id=plan.operation_id)
-        return plan.finish(self._engine.execute(plan.statement, note))
 
 
 class Place:
@@ -115,6 +84,8 @@ class Place:
         self.engine = NativeEngine()
         self.engine.writer = self.writer = PausedWriter(self.engine._handles.files)
         self.first = first
+        #: The directory of the tube's log.
+        self.log = root / "tube" / "_delta_log"
         #: The operation id of the last statement that was run.
         self.newest = 0
         numbers = itertools.count(first, -1)
@@ -127,14 +98,7 @@ class Place:
         self.statements = TubeWriter(self.table)
         self.takes = TakeWriter(self.table)
         self.put_gate = PutGate(self.engine, self.table, self.tasks)  # type: ignore[arg-type]
-        self.loop: Any = Once(self.engine)
-        lock = TableLock(None)
         self.gates = Gates(self.engine, self.table)  # type: ignore[arg-type]
-        system = (self.loop, lock, random.Random(first))
-        self.registry = Registry(self.engine, self.registered, *system)  # type: ignore[arg-type]
-        self.sessions = Sessions(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
-        self.slots = Slots(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
-        self.notes = VacuumNotes(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
 
     def create(self, *, payload: str | None = None, change_feed: bool = False) -> Place:
         """Create all tables."""
@@ -202,6 +166,11 @@ class Place:
 
     def version(self, table: str) -> int:
         return int(self.engine.tables.history_rows(table, 1)[0]["version"])
+
+
+def opened(place: Path | str, **settings: Any) -> Queue:
+    """A queue without Spark."""
+    return Queue(None, place, engine="native", **settings)
 
 
 def new_rows(segment: int, ids: Sequence[int], **columns: Any) -> pa.Table:

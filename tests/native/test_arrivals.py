@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.support import Probe
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.durability.arrivals import Arrivals
 from tubeq_spark.storage.durability.synced_log import SyncedLog
@@ -62,21 +61,6 @@ def test_take_that_waits_finds_what_another_process_makes_ready(
         assert task.data == "a"
 
 
-@pytest.mark.processes
-def test_put_that_waits_for_room_finds_it_when_another_process_makes_some(tmp_path: Path) -> None:
-    with opened(tmp_path) as queue:
-        tube = queue.create_tube("work", "limfifottl", capacity=1)
-        tube.put("a")
-        other = threading.Thread(
-            target=other_process, args=(tmp_path, "tube.ack(tube.take(0).task_id)")
-        )
-        other.start()
-        task = tube.put("b", timeout=PATIENCE)
-        other.join()
-        assert task is not None
-        assert task.data == "b"
-
-
 def test_arrivals_when_the_log_was_shortened_beyond_them_are_counted_again(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
@@ -119,12 +103,3 @@ def test_arrivals_count_commits_but_for_those_that_change_nothing_that_is_waited
         (log / f"{len(list(log.glob('0*.json'))):020}.json").write_text("{}\n")
         assert arrivals.count() == 4
     assert Arrivals(SyncedLog(tmp_path / "nowhere"), ()).count() == 0
-
-
-def test_take_that_waits_looks_no_more_than_commits_give_reason_to(tmp_path: Path) -> None:
-    probe = Probe()
-    with opened(tmp_path, observer=probe) as queue:
-        tube = queue.create_tube("work", "fifottl")
-        assert tube.take(0.3) is None
-        looks = sum(event == ("decided", "take") or event[1] == "take" for event in probe.events)
-        assert looks <= 3

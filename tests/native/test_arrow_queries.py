@@ -1,9 +1,9 @@
-"""What Arrow answers is what DataFusion answers: every query of the queue, over rows of every kind."""
+"""What Arrow answers is what the query engine of `deltalake` answers: every query of the queue, and all expressions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from tests.unit.golden.sample_values import LATER, NOW
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.fold import Read, answer_by_parts
 from tubeq_spark.storage.arrow.select import answer
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -41,6 +40,7 @@ from tubeq_spark.storage.expression import (
     row,
     small,
 )
+from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import (
     Aggregate,
@@ -69,8 +69,11 @@ MINE = R.tube == grid.TUBE
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return grid.place_of(tmp_path_factory.mktemp("queries"))
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with pytest.MonkeyPatch.context() as patched:
+        # So many files are a part, so that the answers of parts are merged.
+        patched.setattr(small_files, "FILES", 2)
+        yield grid.place_of(tmp_path_factory.mktemp("queries"))
 
 
 @pytest.fixture(scope="module")
@@ -104,52 +107,6 @@ def is_answered_as_by_the_library(place: Place, query: Select, rows: pa.Table) -
         agrees(part, expected, query)
     agrees(found, expected, query)
     agrees(place.engine.arrow(query), expected, query)
-    agrees(answer_by_parts(query, parts_of(rows)), expected, query)
-
-
-@dataclass
-class Some:
-    """Rows that are a part by themselves, with one column apart whose value is the same in all of them."""
-
-    rows: pa.Table
-
-    def least(self, order: Sequence[str]) -> tuple[int, ...] | None:
-        keys = [self.rows.column(name).to_pylist() for name in order]
-        if any(not isinstance(value, int) for values in keys for value in values):
-            return None
-        return tuple(map(min, keys))
-
-    def read(self, query: Select) -> Iterator[Read]:
-        rows = self.rows
-        same = {
-            name: rows.column(name)[0]
-            for name in rows.column_names[1:]
-            if rows.num_rows == 1 and not pa.types.is_nested(rows.schema.field(name).type)
-        }
-        yield Read(query, rows.drop_columns([*same]), same)
-
-
-@dataclass
-class Scattered:
-    """Rows in parts of one and of more."""
-
-    rows: pa.Table
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.rows.schema
-
-    def in_order(self, order: Sequence[str], _limit: int | None) -> Iterator[Some]:
-        parts, first = [], 0
-        while first < self.rows.num_rows:
-            size = 1 if len(parts) % 2 else 40
-            parts.append(Some(self.rows[first : first + size]))
-            first += size
-        yield from sorted(parts, key=lambda part: part.least(order) or ())
-
-
-def parts_of(rows: pa.Table) -> Scattered:
-    return Scattered(rows)
 
 
 def is_unique(order: Sequence[str]) -> bool:
@@ -235,14 +192,6 @@ CONDITIONS: dict[str, Expression] = {
 }
 
 
-@pytest.mark.parametrize("said", CONDITIONS)
-def test_condition_when_arrow_evaluates_it_finds_the_rows_of_the_library(
-    place: Place, rows: dict[str, pa.Table], said: str
-) -> None:
-    query = Select(place.tube, named("task_id", "segment"), CONDITIONS[said])
-    is_answered_as_by_the_library(place, query, rows["tube"])
-
-
 VALUES: dict[str, Expression] = {
     "lower": Lower(R.owner),
     "like": Like(R.utube, "%a\\_%"),
@@ -274,14 +223,6 @@ VALUES: dict[str, Expression] = {
     "a condition": ~(R.state == "r") & (R.ttl > 5),
     "counts": Literal({"7/urls": 3, "O'Neil": -1}, Type.COUNTS),
 }
-
-
-@pytest.mark.parametrize("said", VALUES)
-def test_value_when_arrow_computes_it_is_that_of_the_library(
-    place: Place, rows: dict[str, pa.Table], said: str
-) -> None:
-    query = Select(place.tube, {"task_id": R.task_id, "x": VALUES[said]}, MINE, order=["task_id"])
-    is_answered_as_by_the_library(place, query, rows["tube"])
 
 
 LONG = R.ttl > 5
@@ -326,58 +267,36 @@ GROUPS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("said", GROUPS)
-def test_groups_when_arrow_makes_them_are_those_of_the_library(
+ORDERS: dict[str, dict[str, Any]] = {
+    "least first": {},
+    "greatest first": {"descending": True},
+    "the first": {"limit": 3},
+    "the last": {"limit": 3, "descending": True},
+    "more than there are": {"limit": 2**40},
+}
+MADE = {
+    **{
+        f"rows {said}": Select("", named("task_id", "segment"), c) for said, c in CONDITIONS.items()
+    },
+    **{
+        f"value {said}": Select("", {"task_id": R.task_id, "x": value}, MINE, order=["task_id"])
+        for said, value in VALUES.items()
+    },
+    **{f"groups {said}": Select("", **({"where": MINE} | of)) for said, of in GROUPS.items()},
+    **{
+        f"{said} by {order[0]}": Select("", named(*order), MINE, order=order, **how)
+        for said, how in ORDERS.items()
+        # NULL is the least value, as for Spark.
+        for order in (["pri", "task_id"], ["utube"])
+    },
+}
+
+
+@pytest.mark.parametrize("said", MADE)
+def test_query_that_no_case_has_is_answered_as_by_the_library(
     place: Place, rows: dict[str, pa.Table], said: str
 ) -> None:
-    query = Select(place.tube, **{"where": MINE} | GROUPS[said])
-    is_answered_as_by_the_library(place, query, rows["tube"])
-
-
-@pytest.mark.parametrize("limit", [None, 0, 3, 2**40])
-@pytest.mark.parametrize("descending", [False, True])
-def test_rows_in_order_when_limited_are_the_first(
-    place: Place, rows: dict[str, pa.Table], limit: int | None, descending: bool
-) -> None:
-    order = ("pri", "task_id")
-    query = Select(
-        place.tube, named("task_id"), MINE, order=order, limit=limit, descending=descending
-    )
-    found, expected = answer(query, rows["tube"]), answered(query)
-    assert found.to_pylist() == expected.to_pylist()
-
-
-@pytest.mark.parametrize("descending", [False, True])
-def test_null_when_rows_are_sorted_by_the_library_is_the_least_value_as_for_spark(
-    place: Place, descending: bool
-) -> None:
-    query = Select(place.tube, named("utube"), MINE, order=["utube"], descending=descending)
-    found = [each["utube"] for each in answered(query).to_pylist()]
-    assert None in found
-    expected = sorted(found, key=lambda name: (name is not None, name or ""), reverse=descending)
-    assert found == expected
-
-
-#: Where NULL is the least value, as for Spark.
-NULLS: dict[str, Select] = {
-    "in order": Select("", named("utube"), order=["utube"]),
-    "in order, turned round": Select("", named("utube"), order=["utube"], descending=True),
-    "in order, the first": Select("", named("utube"), order=["utube"], limit=2),
-    "groups": Select("", {"utube": R.utube, "n": count()}, by=["utube"], order=["utube"]),
-    "groups, turned round": Select(
-        "", {"utube": R.utube, "n": count()}, by=["utube"], order=["utube"], descending=True
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("said", NULLS)
-def test_null_when_arrow_sorts_is_the_least_value(
-    place: Place, rows: dict[str, pa.Table], said: str
-) -> None:
-    query = grid.about(NULLS[said], place.tube)
-    found = answer(query, rows["tube"])
-    agrees(found, answered(replace(query, limit=None)), query)
-    assert found.equals(answer_by_parts(query, parts_of(rows["tube"])))
+    is_answered_as_by_the_library(place, grid.about(MADE[said], place.tube), rows["tube"])
 
 
 #: Queries that Arrow cannot answer, each with the message of its error.

@@ -20,25 +20,16 @@ from tests.native.damage import (
     checkpoint,
     commit,
     data_file,
-    made_sound,
-    opened,
 )
+from tests.native.support import opened
 from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
 from tubeq_spark.cli.app import app
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A queue with the tube `work`: eleven versions, a checkpoint at the eighth, the tasks 0 to 9."""
-    return made_sound(tmp_path_factory.mktemp("sound") / "queue")
 
 
 @pytest.fixture
@@ -79,66 +70,31 @@ def test_check_of_a_sound_queue_finds_nothing(place: Path) -> None:
     assert run(place) == (0, [])
 
 
-def test_check_of_a_queue_whose_registry_has_a_checkpoint_finds_nothing(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", 2)
-    with opened(place) as queue:
-        for number in range(4):
-            queue.create_tube(f"t{number}", "fifo")
-
-    assert list((place / "_tubeq_tubes" / "_delta_log").glob("*.checkpoint.parquet"))
-    assert run(place) == (0, [])
-
-
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_check_of_a_damaged_tube_names_it_and_writes_nothing(place: Path, planted: Planted) -> None:
-    planted.damage(place / "work")
-    before = contents(place)
-
-    code, problems = run(place)
-
-    assert code == 1
-    assert {(problem["kind"], problem["loses"]) for problem in problems} == {
-        (planted.kind, planted.loses)
-    }
-    assert all(problem["tube"] == "work" for problem in problems)
-    assert any(planted.said in problem["message"] for problem in problems)
-    assert contents(place) == before
-
-
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_repair_does_what_loses_nothing_and_no_more(place: Path, planted: Planted) -> None:
-    planted.damage(place / "work")
-    before = contents(place)
-
-    code, problems = run(place, "--repair")
-
-    assert code == (1 if planted.loses else 0)
-    assert {problem["repaired"] for problem in problems} == {not planted.loses}
-    if planted.loses:
-        assert contents(place) == before
-    else:
-        assert run(place) == (0, [])
-        assert left(place) == list(range(10))
-
-
-@pytest.mark.parametrize(
-    "planted", [found for found in PLANTED if found.loses], ids=lambda planted: planted.name
-)
-def test_repair_with_losses_names_the_tasks_and_the_tube_goes_on(
+def test_damage_is_named_by_a_check_and_repaired_as_far_as_was_asked(
     place: Path, planted: Planted
 ) -> None:
     with opened(place) as queue:
         ids = {task.data: task.task_id for task in queue["work"].tasks_by_state("r")}
     planted.damage(place / "work")
+    before, loses = contents(place), bool(planted.lost)
 
-    code, problems = run(place, "--repair", "--accept-loss")
+    code, problems = run(place)
+    assert (code, contents(place)) == (1, before)
+    assert {(each["kind"], each["loses"], each["tube"]) for each in problems} == {
+        (planted.kind, loses, "work")
+    }
+    assert any(planted.said in each["message"] for each in problems)
 
-    assert code == 0
-    assert all(problem["repaired"] for problem in problems)
-    named = {int(id) for problem in problems for id in problem["tasks"]}
-    assert named == {ids[number] for number in planted.lost}
+    code, problems = run(place, "--repair")
+    assert (code, {each["repaired"] for each in problems}) == (int(loses), {not loses})
+    if loses:
+        assert contents(place) == before
+        code, problems = run(place, "--repair", "--accept-loss")
+        assert (code, {each["repaired"] for each in problems}) == (0, {True})
+        named = {int(id) for each in problems for id in each["tasks"]}
+        assert named == {ids[number] for number in planted.lost}
+
     assert run(place) == (0, [])
     kept = [number for number in range(10) if number not in planted.lost]
     assert left(place) == kept
@@ -179,29 +135,21 @@ def test_check_of_an_open_queue_repairs_tubes_that_are_in_use(place: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["_tubeq_tubes", "_tubeq_sessions"])
-def test_repair_of_a_table_of_the_queue_lets_it_open_again(place: Path, name: str) -> None:
-    newest = max((place / name / "_delta_log").glob("*.json"))
-    shutil.copy(newest, commit(place / name, int(newest.stem) + 1))
-    newest.write_bytes(b"")
-
-    assert run(place, "--repair", "--accept-loss")[0] == 0
-    with opened(place) as queue:
-        tube = queue.create_tube("work", if_not_exists=True)
-        tube.put("new")
-        assert tube.take() is not None
-
-
-@pytest.mark.parametrize("name", ["_tubeq_tubes", "_tubeq_sessions"])
-def test_check_when_a_table_of_the_queue_is_damaged_needs_no_queue_that_opens(
+def test_table_of_the_queue_when_damaged_is_named_and_repaired_though_no_queue_opens(
     place: Path, name: str
 ) -> None:
     newest = max((place / name / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:-30])
 
     code, [problem] = run(place)
-
     assert code == 1
     assert (problem["table"], problem["tube"], problem["path"]) == (name, None, str(newest))
+
+    assert run(place, "--repair", "--accept-loss")[0] == 0
+    with opened(place) as queue:
+        tube = queue.create_tube("work", if_not_exists=True)
+        tube.put("new")
+        assert tube.take() is not None
 
 
 def test_check_repairs_a_table_that_another_process_has_put_beside_the_tubes_not_at_all(
@@ -278,13 +226,6 @@ def test_location_of_another_format_when_opened_or_checked_is_refused_and_left_a
 def test_check_that_accepts_a_loss_without_repair_is_refused(place: Path) -> None:
     with opened(place) as queue, pytest.raises(InvalidOptionError, match="repair=True"):
         queue.check(accept_loss=True)
-
-
-def test_check_in_memory_finds_nothing() -> None:
-    with InMemoryQueue() as queue:
-        assert queue.check().sound
-        with pytest.raises(InvalidOptionError):
-            queue.check(accept_loss=True)
 
 
 def test_check_of_a_location_on_another_storage_is_refused(place: Path) -> None:

@@ -1,30 +1,23 @@
-"""What commits of the native engine say, how a lost one is found, and what tables it makes."""
+"""What commits of the native engine say of themselves, to those who find a lost one and to other readers."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 
 from tests.native.logs import HOUR, aged
-from tests.native.support import NOW, Place, new_rows
+from tests.native.support import Place, new_rows
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import to_us
-from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.payloads.types import delta_type
-from tubeq_spark.storage.expression import row as columns
-from tubeq_spark.storage.location import path_of, path_table
+from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
-from tubeq_spark.storage.query import named
 from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.tables import schema
 
@@ -129,115 +122,6 @@ def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Plac
     assert place.engine.tables.properties(place.tube).get("tubeq.nothing") is None
 
 
-def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: Path) -> None:
-    new = schema.new_tube_table(
-        path_table(str(tmp_path / "new")), QueueConfig(), None, change_feed=False
-    )
-    place.engine.tables.create(new)
-    place.engine.tables.create(new)
-    table = DeltaTable(str(tmp_path / "new"))
-    protocol = table.protocol()
-    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
-    assert protocol.writer_features is None
-    assert table.version() == 0
-    assert table.metadata().configuration == dict(new.properties)
-    assert table.metadata().partition_columns == ["segment"]
-
-
-def test_create_when_somebody_else_does_meanwhile_is_no_error(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new = schema.new_registry(path_table(str(tmp_path / "new")), QueueConfig(), "native")
-    place.engine.tables.create(new)
-    monkeypatch.setattr(type(place.engine.tables), "is_table", lambda *_: False)
-    place.engine.tables.create(new)
-    assert not place.engine.tables.make(new)
-    assert DeltaTable(str(tmp_path / "new")).version() == 0
-
-
-@pytest.mark.parametrize(
-    ("ddl", "kind"),
-    [
-        ("BIGINT", "long"),
-        ("DECIMAL(12, 2)", "decimal(12,2)"),
-        ("ARRAY<STRING>", {"type": "array", "elementType": "string", "containsNull": True}),
-        (
-            "STRUCT<a: INT COMMENT 'it''s', `b-c`: MAP<STRING, ARRAY<DOUBLE>> NOT NULL>",
-            {
-                "type": "struct",
-                "fields": [
-                    {
-                        "name": "a",
-                        "type": "integer",
-                        "nullable": True,
-                        "metadata": {"comment": "it's"},
-                    },
-                    {
-                        "name": "b-c",
-                        "type": {
-                            "type": "map",
-                            "keyType": "string",
-                            "valueType": {
-                                "type": "array",
-                                "elementType": "double",
-                                "containsNull": True,
-                            },
-                            "valueContainsNull": True,
-                        },
-                        "nullable": False,
-                        "metadata": {},
-                    },
-                ],
-            },
-        ),
-    ],
-)
-def test_type_of_a_column_is_as_the_library_has_it(ddl: str, kind: object) -> None:
-    ours = pa.schema(list(columns_of(f"data {ddl} COMMENT 'payload', n INT")))
-    theirs = Schema.from_json(json.dumps(delta_type(pa.struct(list(ours)))))
-    assert [field["type"] for field in json.loads(theirs.to_json())["fields"]] == [kind, "integer"]
-    assert ours.equals(pa.schema(theirs.to_arrow()), check_metadata=True)
-
-
-def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(tmp_path: Path) -> None:
-    typed = Place(tmp_path / "typed", -7).create(
-        payload="STRUCT<a: INT, `b-c`: ARRAY<STRUCT<x: STRING, m: MAP<STRING, BIGINT>>>, t: TIMESTAMP>"
-    )
-    kind = typed.engine.tables.newest(typed.tube).shape.schema.field("data").type
-    value = {"a": 1, "b-c": [{"x": "é'\\", "m": {"k": 2}}], "t": None}
-    rows = new_rows(5, [50, 51])
-    at_data = rows.schema.get_field_index("data")
-    rows = rows.set_column(at_data, "data", pa.array([value, None], kind))
-    typed.run(typed.statements.put(rows, 2, [5]))
-    typed.take({5: [50]}, -5)
-    found = typed.tasks.by_ids([50, 51])
-    assert {row.task_id: row.data for row in found} == {50: value, 51: None}
-    room = typed.put_gate.read(NOW, counts=True)
-    more = rows.set_column(1, "task_id", pa.array([60, 61])).set_column(
-        0, "segment", pa.array([6, 6])
-    )
-    typed.run(typed.put_gate.put(more, 2, [6], room, now_us=NOW))
-    assert typed.tasks.by_ids([60])[0].data == value
-    assert typed.stored("segment, task_id, state")[1] == (-5, 50, "t")
-
-
-def test_table_when_removed_and_made_anew_is_missing_and_then_there(
-    place: Place, tmp_path: Path
-) -> None:
-    for segment in (5, 6):
-        place.put(segment, [segment * 10])
-    shutil.rmtree(tmp_path / "tube")
-    with pytest.raises(EngineError, match=r"exist|tube"):
-        place.stored()
-    assert not place.engine.tables.is_table(place.tube)
-    with pytest.raises(EngineError, match=r"exist|tube"):
-        place.put(7, [70])
-    place.create()
-    assert place.engine.tables.is_table(place.tube)
-    assert place.put(7, [70]).inserted == 1
-    assert place.stored() == [(7, 70, "r")]
-
-
 @pytest.mark.parametrize("newer", [1, 3])
 def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_new_one(
     place: Place, tmp_path: Path, newer: int
@@ -266,38 +150,6 @@ def test_take_when_the_tube_has_a_change_feed_writes_both_forms_of_its_rows(tmp_
     told = sorted((row["_change_type"], row["segment"], row["state"]) for row in feed)
     assert told == [("update_postimage", -5, "t"), ("update_preimage", 5, "r")]
     assert place.run(place.statements.delete_segments([5])).deleted == 1
-
-
-def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
-    place: Place, rival: Place
-) -> None:
-    for segment in range(6):
-        place.put(100 + segment, [1000 + segment * 10 + n for n in range(5)])
-    taken: list[int] = []
-
-    def work(process: Place) -> None:
-        ready, columns_of = process.table.is_ready(NOW), named("segment", "task_id")
-        while rows := process.tasks.first(columns_of, ready, 3).to_pylist():
-            to = process.fresh()
-            chosen: dict[int, list[int]] = {}
-            for row in rows:
-                chosen.setdefault(row["segment"], []).append(row["task_id"])
-            try:
-                process.take(chosen, to)
-            except EngineError as error:
-                assert outcome_of(error) in (Outcome.CONFLICT, Outcome.STALE)  # noqa: PT017
-                continue
-            taken.extend(row.task_id for row in process.tasks.of(columns().segment == to))
-            # Without a lock an ack conflicts with each other one: both count what has ended.
-            while process.tasks.of(columns().segment == to):
-                with suppress(EngineError):
-                    process.run(process.statements.delete_segments([to]))
-
-    with ThreadPoolExecutor(4) as threads:
-        for done in [threads.submit(work, process) for process in (place, rival) * 2]:
-            done.result()
-    assert sorted(taken) == [1000 + segment * 10 + n for segment in range(6) for n in range(5)]
-    assert place.stored() == []
 
 
 def test_name_of_a_catalog_is_refused() -> None:

@@ -1,9 +1,8 @@
-"""Puts and releases of single tasks keep a table small, and takes read no more than the head of it."""
+"""Puts and releases of single tasks keep a table small, and large payloads are not written once more."""
 
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.concurrency.support import Probe, Stop
+from tests.concurrency.support import Probe
 from tubeq_spark import Queue, QueueConfig, StoreError
 from tubeq_spark.model import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from tubeq_spark import Tube
 
@@ -50,15 +49,6 @@ def next_one(tube: Tube) -> Any:
     assert task is not None
     tube.ack(task.task_id)
     return task.data
-
-
-def taken(tube: Tube) -> list[Any]:
-    """All that is ready, in the order of takes."""
-    return [task.data for task in tube.take_many(2 * PUTS, timeout=0)]
-
-
-def fail(error: BaseException) -> None:
-    raise error
 
 
 @pytest.mark.parametrize("kind", ["fifo", "fifottl", "utube", "utubettl"])
@@ -141,50 +131,16 @@ def test_settling_of_single_tasks_when_many_wait_merges_their_segments(
         assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
 
 
-def test_put_where_few_wait_makes_one_commit(tmp_path: Path) -> None:
-    with opened(tmp_path, fold_segments=PUTS) as queue:
-        tube = queue.create_tube("work", "fifo")
-        before = DeltaTable(str(tmp_path / "work")).version()
-        put_each(tube, range(PUTS))
-    assert DeltaTable(str(tmp_path / "work")).version() == before + PUTS
+# -- the head ----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def found_after_stop(
-    place: Path, step: str, act: Callable[[Tube], None]
-) -> Iterator[tuple[Tube, Probe]]:
-    """The tube as the next process finds it, after one that ended at a step of its compaction."""
-    probe = Probe()
-    queue = opened(place, observer=probe)
-    tube = queue.create_tube("work", "fifo")
-    with pytest.raises(Stop), probe.interrupted(step, "fold", lambda: fail(Stop())):
-        act(tube)
-    assert probe.events.count((step, "fold")) == 1
-    with opened(place) as other:
-        yield other["work"], probe
-    queue.close()
+def taken(tube: Tube) -> list[Any]:
+    """All that is ready, in the order of takes."""
+    return [task.data for task in tube.take_many(2 * PUTS, timeout=0)]
 
 
-@pytest.mark.parametrize("step", ["read", "decided", "committed"])
-def test_put_when_its_process_stops_at_the_compaction_has_put_its_task_once(
-    tmp_path: Path, step: str
-) -> None:
-    items = iter(range(PUTS))
-    with found_after_stop(tmp_path, step, lambda tube: put_each(tube, items)) as (tube, _):
-        assert taken(tube) == [*range(next(items))]
-
-
-@pytest.mark.parametrize("step", ["read", "decided", "committed"])
-def test_release_when_its_process_stops_at_the_compaction_has_given_its_task_back_once(
-    tmp_path: Path, step: str
-) -> None:
-    def put_and_release(tube: Tube) -> None:
-        tube.put_many([*range(PUTS)])
-        released(tube)
-
-    with found_after_stop(tmp_path, step, put_and_release) as (tube, probe):
-        done = probe.events.count(("committed", "release"))
-        assert taken(tube) == [*range(done)]
+def fail(error: BaseException) -> None:
+    raise error
 
 
 def test_put_when_the_compaction_fails_returns_its_task(tmp_path: Path) -> None:
@@ -194,36 +150,3 @@ def test_put_when_the_compaction_fails_returns_its_task(tmp_path: Path) -> None:
         with probe.interrupted("decided", "fold", lambda: fail(error)):
             put_each(tube, range(PUTS))
         assert taken(tube) == [*range(PUTS)]
-
-
-def test_compaction_when_a_take_comes_first_yields_to_it(tmp_path: Path) -> None:
-    got: list[Any] = []
-    probe, rival = Probe(), opened(tmp_path)
-
-    def take() -> None:
-        got.extend(task.data for task in rival["work"].take_many(7, timeout=0))
-
-    with rival, opened(tmp_path, observer=probe) as queue:
-        tube = queue.create_tube("work", "fifo")
-        with probe.interrupted("decided", "fold", take):
-            put_each(tube, range(PUTS))
-        assert got == [*range(7)]
-        assert taken(tube) == [*range(7, PUTS)]
-
-
-# -- the head ----------------------------------------------------------------------------------------
-
-
-def test_takes_of_two_when_many_segments_wait_keep_the_order_of_all(tmp_path: Path) -> None:
-    with opened(tmp_path, fold_segments=1_000) as one, opened(tmp_path) as other:
-        tube = one.create_tube("work", "fifottl")
-        put_each(tube, range(PUTS), pri=1)
-        got: list[Any] = []
-        for number in range(PUTS // 2):
-            if number == PUTS // 4:
-                tube.put("first")
-            for queue, count in ((one, 1), (other, 2)):
-                got += [task.data for task in queue["work"].take_many(count, timeout=0)]
-    urgent = got.index("first")
-    assert urgent == PUTS // 4 * 3
-    assert [*got[:urgent], *got[urgent + 1 :]] == [*range(PUTS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import shutil
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field
 from typer.testing import CliRunner
 
 from tests.thorough import nightly
@@ -18,7 +18,6 @@ from tubeq_spark import (
     PutItem,
     Queue,
     QueueNotFoundError,
-    Rate,
     StoreError,
     TubeBusyError,
 )
@@ -26,13 +25,12 @@ from tubeq_spark.admin import copying
 from tubeq_spark.admin.copying import _Copy
 from tubeq_spark.cli.app import app
 from tubeq_spark.storage.native import file_copy
-from tubeq_spark.testing import InMemoryQueue, ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from tubeq_spark import Clock, Task
+    from tubeq_spark import Clock
 
 KEY = pa.table({"data": ["1", "2"]})
 TYPES = ("fifo", "fifottl", "utube", "utubettl", "limfifottl")
@@ -112,24 +110,6 @@ def test_copy_when_made_has_all_that_the_queue_has(source: Queue, tmp_path: Path
             assert copy[kind].put_arrow(KEY, key="other").count == 2
 
 
-def test_copy_when_a_rate_is_used_up_begins_no_task_before_its_time(tmp_path: Path) -> None:
-    clock = ManualClock()
-    with Queue(None, tmp_path / "source", engine="native", clock=clock) as source:
-        tube = source.create_tube("rated", "utube", rate=Rate(1, 100))
-        tube.put_many(["a", "b"], utube="u")
-        task = tube.take(0)
-        assert task is not None
-        tube.ack(task.task_id)
-        source.copy_to(tmp_path / "copy")
-
-    with opened(tmp_path / "copy", clock) as copy:
-        clock.advance(99)
-        assert copy["rated"].take(0) is None
-        clock.advance(1)
-        assert copy["rated"].take(0) is not None
-        assert copy.check().sound
-
-
 def test_copy_when_a_tube_was_dropped_before_counts_none_of_its_calls_for_the_next_one(
     tmp_path: Path,
 ) -> None:
@@ -146,22 +126,6 @@ def test_copy_when_a_tube_was_dropped_before_counts_none_of_its_calls_for_the_ne
     assert calls == {"kept": 1, "new": 0}
 
 
-def test_copy_when_a_table_has_more_columns_has_them_too(source: Queue, tmp_path: Path) -> None:
-    table = DeltaTable(tmp_path / "source" / "fifottl")
-    [added] = pa.schema([("more", pa.string())])
-    table.alter.add_columns([Field.from_arrow(added)])
-    table.update({"more": "'some'"}, predicate="segment != 0")
-    source["fifottl"].put("none of it")
-
-    source.copy_to(tmp_path / "copy")
-
-    found = DeltaTable(tmp_path / "copy" / "fifottl")
-    assert found.schema() == table.schema()
-    assert {*found.to_pyarrow_table(columns=["more"])["more"].to_pylist()} == {"some", None}
-    with opened(tmp_path / "copy") as copy:
-        assert state_of(copy) == state_of(source)
-
-
 def test_copy_when_a_tube_is_temporary_leaves_it_out(source: Queue, tmp_path: Path) -> None:
     source.create_tube("mine", temporary=True)
 
@@ -175,23 +139,16 @@ class StopError(Exception):
     """Stands for the end of the process."""
 
 
-def stop_after(calls: int, *functions: tuple[Any, str]) -> Callable[[pytest.MonkeyPatch], None]:
-    """Have functions raise at the call after so many of all of them, before and behind it."""
+def stop_after(monkeypatch: pytest.MonkeyPatch, calls: int, owner: Any, name: str) -> None:
+    """Have a function raise at the call after so many, and at all later ones."""
+    left, real = itertools.count(calls, -1), getattr(owner, name)
 
-    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        left = [calls]
-        for owner, name in functions:
-            real = getattr(owner, name)
+    def run(*args: Any, **more: Any) -> Any:
+        if next(left) <= 0:
+            raise StopError
+        return real(*args, **more)
 
-            def run(*args: Any, _real: Any = real, **more: Any) -> Any:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise StopError
-                return _real(*args, **more)
-
-            monkeypatch.setattr(owner, name, run)
-
-    return patch
+    monkeypatch.setattr(owner, name, run)
 
 
 @pytest.mark.parametrize("calls", [0, 1, 40, 10_000, *nightly(2, 9, 90, 150)])
@@ -200,10 +157,9 @@ def test_copy_when_stopped_cannot_be_opened_and_is_made_again_when_its_files_are
 ) -> None:
     copy = tmp_path / "copy"
     with monkeypatch.context() as patch:
-        stop_after(calls, (file_copy, "_copy_file"))(patch)
-        if calls == 10_000:
-            # All but the last step.
-            stop_after(0, (_Copy, "_make_registry"))(patch)
+        stop_after(patch, calls, file_copy, "_copy_file")
+        # All but the last step, where no file is left to be copied.
+        stop_after(patch, 0, _Copy, "_make_registry")
         with pytest.raises(StopError):
             source.copy_to(copy)
     with pytest.raises(QueueNotFoundError):
@@ -221,82 +177,33 @@ def test_copy_when_stopped_cannot_be_opened_and_is_made_again_when_its_files_are
         assert found.check().sound
 
 
-@pytest.mark.parametrize("name", ["_make_sessions", "_require_unchanged"])
-def test_copy_when_its_files_are_removed_for_another_call_makes_no_registry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+#: What happens meanwhile: before which step or after it, what, and what the refusal says.
+MEANWHILE: dict[str, tuple[str, bool, Callable[[Queue], object], str]] = {
+    "early tube": ("_require_apart", False, lambda q: q.create_tube("late"), "list of tubes was"),
+    "tube": ("_Copy._make_sessions", False, lambda q: q.create_tube("late"), "list of tubes was"),
+    "put": ("_Copy._make_sessions", False, lambda q: q["fifo"].put("late"), "'fifo'"),
+    "take": ("_require_quiet", True, lambda q: q["fifo"].take(0), "'fifo' was changed"),
+}
+
+
+@pytest.mark.parametrize("name", MEANWHILE)
+def test_copy_when_the_queue_is_changed_meanwhile_is_refused(
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    place, copy, calls = tmp_path / "place", tmp_path / "copy", []
-    real = getattr(_Copy, name)
-
-    def paused(*args: Any) -> Any:
-        calls.append(name)
-        if len(calls) == 1:
-            shutil.rmtree(copy)
-            with opened(place) as other:
-                other.copy_to(copy)
-        return real(*args)
-
-    with Queue(None, place, engine="native") as queue:
-        queue.create_tube("first").put_many([1, 2])
-        monkeypatch.setattr(_Copy, name, paused)
-        with pytest.raises(TubeBusyError, match="another call"):
-            queue.copy_to(copy)
-        with opened(copy) as found:
-            assert [task.data for task in found["first"].take_many(3)] == [1, 2]
-            assert found.check().sound
-
-
-@pytest.mark.parametrize("step", ["_require_apart", "_Copy._make_sessions"])
-def test_copy_when_a_tube_is_made_meanwhile_is_refused(
-    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+    step, is_after, act, said = MEANWHILE[name]
     real = operator.attrgetter(step)(copying)
 
-    def make_one(*args: Any) -> None:
-        source.create_tube("late").put("in it")
-        real(*args)
+    def changing(*args: Any) -> None:
+        if is_after:
+            real(*args)
+        act(source)
+        if not is_after:
+            real(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"{copying.__name__}.{step}", make_one)
-        with pytest.raises(TubeBusyError, match="the list of tubes was changed"):
+        patch.setattr(f"{copying.__name__}.{step}", changing)
+        with pytest.raises((TubeBusyError, StoreError), match=said):
             source.copy_to(tmp_path / "copy")
-    with pytest.raises(QueueNotFoundError):
-        opened(tmp_path / "copy")
-
-
-def test_copy_when_a_tube_is_written_to_meanwhile_is_refused(
-    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = copying._Copy._make_sessions
-
-    def put_and_go_on(*args: Any) -> None:
-        source["fifo"].put("late")
-        real(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(copying._Copy, "_make_sessions", put_and_go_on)
-        with pytest.raises((TubeBusyError, StoreError), match="'fifo'"):
-            source.copy_to(tmp_path / "copy")
-    with pytest.raises(QueueNotFoundError):
-        opened(tmp_path / "copy")
-
-
-def test_copy_when_a_task_is_taken_after_the_look_for_taken_ones_is_refused(
-    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = copying._require_quiet
-    taken: list[Task | None] = []
-
-    def take_after(*args: Any) -> None:
-        real(*args)
-        taken.append(source["fifo"].take(0))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(copying, "_require_quiet", take_after)
-        with pytest.raises(TubeBusyError, match="'fifo' was changed"):
-            source.copy_to(tmp_path / "copy")
-    (task,) = taken
-    assert task is not None
     with pytest.raises(QueueNotFoundError):
         opened(tmp_path / "copy")
 
@@ -333,11 +240,6 @@ def test_copy_when_the_target_cannot_be_one_is_refused(source: Queue, tmp_path: 
         with pytest.raises(error, match=said):
             source.copy_to(target)
     assert [*(tmp_path / "full").iterdir()] == [tmp_path / "full" / "file"]
-
-
-def test_copy_when_the_queue_is_in_memory_is_refused(tmp_path: Path) -> None:
-    with InMemoryQueue() as queue, pytest.raises(StoreError, match="native engine"):
-        queue.copy_to(tmp_path / "copy")
 
 
 def test_tubeq_copy_when_called_tells_the_tubes_and_ends_as_other_commands_do(

@@ -1,4 +1,4 @@
-"""Tables that our log creates and changes, compared with those that the library `deltalake` creates."""
+"""Tables that our log creates and changes, as the library `deltalake` creates and reads them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from tests.native.support import Place, new_rows
+from tests.native.support import Place
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import path_of, path_table
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tubeq_spark.storage.tables.schema import NewTable
@@ -92,34 +88,3 @@ def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
     assert found.rows() == [(50,), (60,)]
     history = [commit["operation"] for commit in table.history()]
     assert history == ["WRITE", "SET TBLPROPERTIES", "WRITE", "CREATE TABLE"]
-
-
-def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
-    place, rival = (Place(tmp_path, n) for n in (-1, -2))
-    place.create()
-    tables = place.engine.tables
-    real = type(tables).properties
-
-    class Late(type(tables)):  # type: ignore[misc]
-        def properties(self, table: str) -> Mapping[str, str | None]:
-            found = real(self, table)
-            rival.engine.tables.set_property(table, schema.FENCE, "theirs")
-            return found
-
-    late = Late(place.engine._handles)
-    assert not late.set_property(place.tube, schema.FENCE, "ours")
-    assert tables.properties(place.tube)[schema.FENCE] == "theirs"
-
-
-def test_create_when_the_directory_cannot_be_made_says_so(tmp_path: Path) -> None:
-    (tmp_path / "made").write_text("a file")
-    with pytest.raises(StoreError, match="made"):
-        Place(tmp_path, -1).engine.tables.create(definitions(tmp_path)[0])
-
-
-def test_append_of_another_type_is_refused(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    rows = new_rows(5, [50]).set_column(0, "segment", pa.array(["x"]))
-    with pytest.raises((EngineError, pa.ArrowInvalid)) as failed:
-        place.run(place.statements.put(rows, 1, [5]))
-    assert not isinstance(failed.value, EngineError) or failed.value.outcome is Outcome.FAILED

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -20,8 +19,6 @@ from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import LOCKS, MARK_SUFFIX, SyncedLog, synced_log_of
-from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,11 +98,6 @@ def tube(place: Path) -> Iterator[Tube]:
         yield tube
 
 
-def test_durability_when_it_is_none_of_three_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="one of commit, table, none"):
-        QueueConfig(durability="always")
-
-
 def test_durability_when_the_environment_names_one_is_that_of_new_locations(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,14 +135,6 @@ def test_durability_when_it_is_not_that_of_the_location_is_refused(place: Path, 
         assert synced_log_of(place / "work").durability == level
 
 
-def test_copy_has_the_durability_of_its_source(place: Path, tmp_path: Path) -> None:
-    with opened(place, "table") as queue:
-        queue.create_tube("work").put("a")
-        queue.copy_to(str(tmp_path / "copy"))
-    with pytest.raises(InvalidOptionError, match="must be 'table'"):
-        opened(tmp_path / "copy", "commit")
-
-
 @pytest.mark.parametrize("durability", ["commit", "table"])
 def test_queue_when_directories_above_it_are_new_syncs_their_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
@@ -165,14 +149,8 @@ def test_verbs_at_commit_sync_contents_before_their_names(tube: Tube, syncs: Syn
     assert syncs.of(lambda: tube.take(0)) == ["data", "segment", "table", "commit", "log"]
     # Nothing is committed where nothing is found.
     assert syncs.of(lambda: tube.take(0)) == []
-
-
-def test_ack_at_commit_syncs_the_commit_and_the_log(tube: Tube, syncs: Syncs) -> None:
-    tube.put("a")
-    task = tube.take(0)
-    assert task is not None
+    (task,) = (each for each in tube.tasks_by_state("t") if each.data == "a")
     assert syncs.of(lambda: tube.ack(task.task_id)) == ["commit", "log"]
-    assert syncs.of(lambda: tube.take(0)) == []
 
 
 @pytest.mark.parametrize("durability", ["table", "none"])
@@ -220,16 +198,6 @@ def test_commit_on_what_others_have_not_synced_syncs_that_first(
     assert [task.data for task in tube.take_many(2)] == ["a", "b"]
     (told,) = [record for record in caplog.records if "is no queue" in record.getMessage()]
     assert "was committed by delta-rs" in told.getMessage()
-
-
-def test_mark_of_a_new_table_and_after_a_check_is_of_this_boot(place: Path, tube: Tube) -> None:
-    tube.put("a")
-    synced = SyncedLog(place / "work")
-    assert synced.mark() == synced.place()
-    (place / LOCKS / f"work{MARK_SUFFIX}").unlink()
-    assert synced.mark() is None
-    recover(synced, nullcontext)
-    assert synced.mark() == synced.place()
 
 
 def test_log_of_which_more_is_damaged_than_a_power_cut_takes_at_commit_is_left_as_it_is(
@@ -296,92 +264,6 @@ def test_commit_at_table_when_no_thread_can_be_started_is_on_the_disk_before_it_
         syncs.found.clear()
         assert tube.take(0) is not None
         assert ("file_system", "work/_delta_log") in syncs.found
-
-
-def test_close_when_others_go_on_with_the_session_gives_back_a_take_that_nobody_knows_of(
-    place: Path, syncs: Syncs
-) -> None:
-    with opened(place, "commit") as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        session = queue.identify()
-        with Queue(None, str(place), engine="native", session_uuid=session) as other:
-            work = other["work"]
-            syncs.fails = lambda kind, name: name == "work/_delta_log"
-            with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
-                work.take(0)
-            syncs.fails = lambda kind, name: False
-        assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
-
-
-def test_close_when_a_queue_joins_meanwhile_gives_back_a_take_that_nobody_knows_of(
-    place: Path, syncs: Syncs
-) -> None:
-    joined: list[Queue] = []
-
-    def join(step: str, operation: str) -> None:
-        if (step, operation) == ("read", "release") and not joined:
-            joined.append(
-                Queue(None, str(place), engine="native", session_uuid=leaving.session_uuid)
-            )
-
-    with opened(place, "commit") as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        config = QueueConfig(durability="commit", observer=join)
-        leaving = Queue(None, str(place), engine="native", config=config)
-        work = leaving["work"]
-        syncs.fails = lambda kind, name: name == "work/_delta_log"
-        with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
-            work.take(0)
-        syncs.fails = lambda kind, name: False
-        leaving.close()
-        with joined[0]:
-            assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
-
-
-def test_hand_over_gives_back_a_take_that_nobody_knows_of(place: Path, syncs: Syncs) -> None:
-    with opened(place, "commit") as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        other = opened(place, "commit")
-        work = other["work"]
-        syncs.fails = lambda kind, name: name == "work/_delta_log"
-        with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
-            work.take(0)
-        syncs.fails = lambda kind, name: False
-        other.hand_over(60)
-        assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
-
-
-def test_log_when_it_is_shortened_is_on_the_disk_before(
-    place: Path, level: str, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", 10)
-    monkeypatch.setattr(LocalRetention, "SECONDS", 0.0)
-    monkeypatch.setattr(LocalRetention, "versions", 5)
-    log = place / "work" / "_delta_log"
-    seen: list[bool] = []
-    unlink = os.unlink
-
-    def removing(name: str | Path, **more: Any) -> None:
-        path = Path(name)
-        if path.parent == log and path.name.endswith(".json") and path.name[0] == "0":
-            seen.append(("file_system", "work/_delta_log") in syncs.found)
-        unlink(name, **more)
-
-    monkeypatch.setattr(os, "unlink", removing)
-    with opened(place, level) as queue:
-        tube = queue.create_tube("work")
-        syncs.found.clear()
-        for number in range(40):
-            tube.put(number)
-        checkpoints = [*log.glob("*.checkpoint.parquet")]
-        assert checkpoints
-        assert seen
-        assert all(seen) == (level != "none")
-        named = json.loads((log / "_last_checkpoint").read_bytes())["version"]
-        assert (log / f"{named:020}.checkpoint.parquet") in checkpoints
 
 
 def test_log_when_an_old_file_is_missing_is_left_as_it_is(place: Path) -> None:

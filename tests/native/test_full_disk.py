@@ -13,7 +13,6 @@ from tests.power.disk import require_root
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import plain_table
-from tubeq_spark.storage.tables.take_writer import TakeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,37 +85,6 @@ def test_put_when_the_disk_is_nearly_full_is_refused_and_all_else_goes_on(
         assert queue.statistics("work")["tasks"]["done"] == 5
 
 
-def test_tube_without_tasks_when_the_disk_is_nearly_full_is_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Queue(None, str(tmp_path), engine="native") as queue:
-        tube = queue.create_tube("work")
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL)
-
-        tube.drop()
-
-        assert queue.tubes() == []
-
-
-def test_sub_queue_of_a_stopped_take_when_the_disk_is_nearly_full_is_taken_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Queue(None, str(tmp_path), engine="native") as queue:
-        tube = queue.create_tube("work", "utube")
-        tube.put("a", utube="a")
-        with monkeypatch.context() as patch:
-            # Between its two commits: the lock of the sub-queue is there, and holds nothing.
-            patch.setattr(TakeWriter, "take", stopped)
-            with pytest.raises(KeyboardInterrupt):
-                tube.take(0)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL)
-
-        task = tube.take(0)
-
-        assert task is not None
-        assert task.data == "a"
-
-
 def test_put_when_the_disk_is_full_in_the_middle_of_it_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,10 +103,6 @@ def fill(tube: Tube) -> None:
     payloads = random.Random(1)
     for _ in range(1_000):
         tube.put(payloads.randbytes(20_000).hex())
-
-
-def stopped(*_: object, **_more: object) -> None:
-    raise KeyboardInterrupt
 
 
 def full(*_: object) -> None:
@@ -161,3 +125,15 @@ def test_queue_on_a_disk_that_puts_have_filled_is_drained_by_takes_and_acks(memo
     # It could give everything back, and write its last row.
     assert shutil.disk_usage(memory).free > 0
     assert plain_table._PART * shutil.disk_usage(memory).free < 2 * shutil.disk_usage(memory).total
+
+
+def test_tube_without_tasks_when_the_disk_is_nearly_full_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        tube = queue.create_tube("work")
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL)
+
+        tube.drop()
+
+        assert queue.tubes() == []

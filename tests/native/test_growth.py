@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.admin import sweeper
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.tidying import LocalRetention
@@ -85,29 +83,6 @@ def test_tube_after_many_tasks_and_a_sweep_has_the_files_and_directories_of_afte
     assert directories <= 3
     assert files <= 2 * LocalRetention.versions + 60
     assert size < 4_000_000
-
-
-def test_sweep_when_a_directory_was_just_made_or_has_a_file_leaves_it(tmp_path: Path) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    config = QueueConfig(vacuum_hours=1)
-    with Queue(None, str(tmp_path), engine="native", clock=clock, config=config) as queue:
-        queue.create_tube("work").put("a")
-        work = tmp_path / "work"
-        old, checksum, occupied = (work / f"segment={n}" for n in (-7, -8, -9))
-        for directory in (old, checksum, occupied / "more"):
-            directory.mkdir(parents=True)
-        (checksum / ".part-gone.parquet.crc").touch()
-        grow_old(work)
-        (work / "segment=-10").mkdir()
-        clock.advance(HOURS.total_seconds())
-
-        assert "work" in queue.sweep().vacuumed
-
-        assert not old.exists()
-        assert not checksum.exists()
-        assert (occupied / "more").exists()
-        assert (work / "segment=-10").exists()
-        assert [task.data for task in queue["work"].tasks_by_state("r")] == ["a"]
 
 
 def test_log_when_it_is_shortened_keeps_no_hidden_file_of_what_goes(
@@ -186,6 +161,25 @@ def test_sweep_after_a_drop_removes_the_files_of_the_tube_and_then_leaves_its_ta
         assert not any("work" in table for table in looked)
 
 
+def test_sweeps_leave_few_files_and_rows_of_notes_about_vacuum(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with at_place(tmp_path, clock, fold_heartbeats=10) as queue:
+        names = [f"tube_{number}" for number in range(3)]
+        for name in names:
+            queue.create_tube(name)
+        for _ in range(12):
+            for name in names:
+                queue[name].put("a")
+            clock.advance(HOURS.total_seconds())
+            assert queue.sweep().vacuumed == [*names, ""]
+        sessions = DeltaTable(tmp_path / "_tubeq_sessions")
+        files = [uri for uri in sessions.file_uris() if "bucket=2000" in uri]
+        kinds = sessions.to_pyarrow_table(columns=["kind"]).column("kind").to_pylist()
+    # Two for each tube and the system tables, and those that are not folded yet.
+    notes = [kind for kind in kinds if kind in ("vacuum", "vacuum_tried")]
+    assert len(files) <= len(notes) <= 2 * 4 + 10
+
+
 def test_sweep_when_files_of_a_dropped_tube_were_too_young_asks_its_table_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,56 +192,6 @@ def test_sweep_when_files_of_a_dropped_tube_were_too_young_asks_its_table_once(
             assert "work" in queue.sweep().vacuumed
 
     assert len(looked) == 1
-
-
-def test_sweep_when_the_table_of_a_dropped_tube_is_gone_does_not_look_for_it_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    with at_place(tmp_path, clock) as queue:
-        queue.create_tube("work").drop()
-        shutil.rmtree(tmp_path / "work")
-        for _ in range(3):
-            clock.advance(HOURS.total_seconds())
-            assert "work" not in queue.sweep().vacuumed
-        assert not caplog.records
-        # The name may be used again.
-        queue.create_tube("work").put("a")
-        clock.advance(HOURS.total_seconds())
-        assert "work" in queue.sweep().vacuumed
-
-
-def test_sweep_after_many_drops_looks_at_some_of_the_tables_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    monkeypatch.setattr(sweeper, "_DROPPED", 2)
-    with at_place(tmp_path, clock) as queue:
-        for number in range(3):
-            queue.create_tube(f"job_{number}").drop()
-            shutil.rmtree(tmp_path / f"job_{number}")
-        clock.advance(HOURS.total_seconds())
-        looked = looks(monkeypatch, "is_table", "job_")
-        counts = []
-        for _ in range(3):
-            queue.sweep()
-            counts.append(len(looked))
-
-    # The last of them are left for the next sweep, and none is looked for again.
-    assert counts == [2, 3, 3]
-
-
-def test_sweep_when_no_tube_lives_as_long_as_files_are_kept_removes_those_of_the_system_tables(
-    tmp_path: Path,
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    vacuumed: list[str] = []
-    with at_place(tmp_path, clock) as queue:
-        for number in range(4):
-            queue.create_tube(f"job_{number}", "utube").drop()
-            clock.advance(0.7 * 3600)
-            vacuumed += queue.sweep().vacuumed
-    assert "" in vacuumed
 
 
 @pytest.mark.parametrize("by", ["argument", "clock"])
@@ -271,22 +215,3 @@ def test_sweep_after_one_for_a_moment_that_lies_ahead_removes_dead_files_when_it
             tube.put("b")
             clock.advance(HOURS.total_seconds())
             assert "work" in queue.sweep().vacuumed
-
-
-def test_sweeps_leave_few_files_and_rows_of_notes_about_vacuum(tmp_path: Path) -> None:
-    clock = ManualClock()
-    with at_place(tmp_path, clock, fold_heartbeats=10) as queue:
-        names = [f"tube_{number}" for number in range(3)]
-        for name in names:
-            queue.create_tube(name)
-        for _ in range(12):
-            for name in names:
-                queue[name].put("a")
-            clock.advance(HOURS.total_seconds())
-            assert queue.sweep().vacuumed == [*names, ""]
-        sessions = DeltaTable(tmp_path / "_tubeq_sessions")
-        files = [uri for uri in sessions.file_uris() if "bucket=2000" in uri]
-        kinds = sessions.to_pyarrow_table(columns=["kind"]).column("kind").to_pylist()
-    # Two for each tube and the system tables, and those that are not folded yet.
-    notes = [kind for kind in kinds if kind in ("vacuum", "vacuum_tried")]
-    assert len(files) <= len(notes) <= 2 * 4 + 10

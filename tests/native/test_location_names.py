@@ -1,36 +1,18 @@
-"""Directories of any name hold a queue, and what could be read in two ways says so."""
+"""Directories of any name hold a queue; what could be read in two ways, or keeps no writers apart, is refused."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tubeq_spark import InvalidOptionError, Queue, StoreError
-from tubeq_spark.cli.app import app
-from tubeq_spark.programs import ExitCode
-from tubeq_spark.storage.location import Location, local_directory
+from tubeq_spark.storage import location as locations
+from tubeq_spark.storage.location import Location, local_directory, refuse_mounts
 
-ODD = [
-    "a b",
-    "ü x",
-    "a+b",
-    "a&b=c",
-    "a%b",
-    "a;b",
-    "[x]",
-    "a'b",
-    "a`b",
-    "~x",
-    "$x",
-    "a\u00a0b",
-    "a%20b",
-    "100%25",
-    "a\\b",
-    "a#b",
-    "a?b",
-]
+ODD = ["a b", "ü x", "a&b=c", "a%20b", "[x]", "a'b", "a`b", "~x", "$x", "a\\b", "a#b", "a?b"]
 
 
 @pytest.mark.parametrize(
@@ -64,24 +46,6 @@ def test_queue_at_a_uri_that_the_client_takes_for_another_is_refused(place: str,
         Queue(None, f"{place}/{name}", engine="native")
 
 
-@pytest.mark.parametrize("name", ["l.jsonl", "my.tasks.JSON"])
-def test_location_with_the_suffix_of_a_file_is_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert Location.parse(name) == Location(str(tmp_path / name))
-
-
-def test_relative_location_with_a_colon_when_the_working_directory_changes_stays_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert Location.parse("./a:b").text == str(tmp_path / "a:b")
-    assert Location.parse("a b:c/q").text == str(tmp_path / "a b:c" / "q")
-    assert Location.parse("file:/a:b").text == "file:/a:b"
-    assert Location.parse("file:a").text == f"file:{tmp_path}/a"
-
-
 @pytest.mark.parametrize("name", ["a:b", "runs/2026-11-25T10:00/q", "C:/q", "file:q"])
 def test_queue_at_a_relative_location_when_the_working_directory_changes_is_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -102,17 +66,7 @@ def test_queue_at_a_relative_location_when_the_working_directory_changes_is_one_
 
 
 @pytest.mark.parametrize(
-    "uri",
-    [
-        "s3:b/q",
-        "s3:/b/q",
-        "S3A://b/q",
-        "gs://b/q",
-        "abfss://c@a/q",
-        "hdfs://h/q",
-        "hdfs:/q",
-        "dbfs:/q",
-    ],
+    "uri", ["s3:b/q", "s3:/b/q", "S3A://b/q", "abfss://c@a/q", "hdfs:/q", "dbfs:/q"]
 )
 def test_uri_is_what_it_was_given_as(uri: str) -> None:
     assert Location.parse(uri) == Location(uri)
@@ -127,14 +81,6 @@ def test_queue_at_a_uri_that_no_engine_knows_is_refused(
     monkeypatch.delenv("TUBEQ_ENGINE")
     with pytest.raises(StoreError, match=r"nothing can be written to .*: name a path, or a URI of"):
         Queue(None, uri, engine=engine)
-
-
-@pytest.mark.parametrize("engine", ["native", "spark", "auto"])
-def test_command_at_a_web_page_fails_with_the_reason(engine: str) -> None:
-    arguments = ["--location=http://h/q", "--engine", engine, "tubes"]
-    done = CliRunner().invoke(app, arguments, prog_name="tubeq")
-    assert done.exit_code == ExitCode.FAILED
-    assert "nothing can be written to http://h/q" in done.stderr
 
 
 def test_location_with_a_dot_is_a_path_where_it_is_a_directory_or_given_as_one(
@@ -154,3 +100,90 @@ def test_location_with_a_dot_is_a_path_where_it_is_a_directory_or_given_as_one(
 def test_location_that_can_be_none_is_refused(text: object) -> None:
     with pytest.raises(InvalidOptionError, match="a path, a URI such as hdfs://host/q, or catalog"):
         Location.parse(text)
+
+
+# -- places that would not keep writers apart ---------------------------------------------------------------
+
+
+def opened(place: object) -> None:
+    with Queue(None, str(place), engine="native") as queue:
+        queue.create_tube("work", if_not_exists=True)
+
+
+@pytest.mark.parametrize(
+    "place", ["/Volumes/main/default/files/queue", "file:/dbfs/queue", "file:///Volumes/a/b/c"]
+)
+def test_opening_when_databricks_shows_a_store_as_a_directory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    with pytest.raises(StoreError, match=r"abfss://…, s3://…, gs://…"):
+        opened(place)
+
+
+@pytest.mark.parametrize("place", ["/local_disk0/q", "s3://dbfs/q", "/tmp/Volumes/q", "main.dbfs"])
+def test_place_on_databricks_when_it_is_another_one_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    refuse_mounts(Location.parse(place))
+
+
+@pytest.fixture
+def unlinked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without hard links."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(locations, "_linked", set())
+    monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.usefixtures("unlinked")
+def test_opening_when_there_are_no_hard_links_says_what_to_do_and_leaves_no_table(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(StoreError, match=r"without hard links, .* engine='spark'"):
+        opened(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["_tubeq_locks"]
+    assert not [*tmp_path.glob("_tubeq_locks/_links*")]
+
+
+def test_opening_when_it_was_opened_before_looks_for_hard_links_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    link = os.link
+
+    def told(source: Path, target: Path) -> None:
+        asked.append(Path(source).name)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", told)
+    for _ in range(3):
+        opened(tmp_path)
+    assert len([name for name in asked if name.startswith("_links")]) == 1
+    assert not [*tmp_path.glob("_tubeq_locks/_links*")]
+
+
+@pytest.mark.parametrize("name", ["l.jsonl", "my.tasks.JSON"])
+def test_location_with_the_suffix_of_a_file_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse(name) == Location(str(tmp_path / name))
+
+
+def test_opening_when_a_link_leads_to_such_a_directory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    (tmp_path / "link").symlink_to("/dbfs/queue")
+    with pytest.raises(StoreError, match="Databricks"):
+        opened(tmp_path / "link")
+
+
+def test_place_elsewhere_than_on_databricks_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+    refuse_mounts(Location.parse("/Volumes/q"))

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+import shutil
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.native.logs import HOUR, MINUTE, aged, versions
-from tubeq_spark import Queue
+from tests.native.support import opened
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.locks import lock_file
 from tubeq_spark.storage.locks.lock_file import LogReaders, without_readers
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tubeq_spark import Tube
+    from tubeq_spark import Queue, Tube
 
 #: In place of what it is else, for short tests.
 EVERY, VERSIONS = 10, 20
@@ -34,10 +34,6 @@ MOST = (VERSIONS + EVERY + 10) * 11 // 10 + 2
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidying, "EVERY", EVERY)
     monkeypatch.setattr(LocalRetention, "versions", VERSIONS)
-
-
-def opened(place: Path, **settings: Any) -> Queue:
-    return Queue(None, str(place), engine="native", **settings)
 
 
 def busy(queue: Queue, name: str, commits: int) -> Tube:
@@ -66,14 +62,7 @@ def worn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def copied(worn: Path, to: Path) -> Path:
     """A location of one's own: the log of its tube."""
-    for path in worn.rglob("*"):
-        new = to / path.relative_to(worn)
-        if path.is_dir():
-            new.mkdir(parents=True, exist_ok=True)
-        else:
-            new.write_bytes(path.read_bytes())
-            os.utime(new, (path.stat().st_atime, path.stat().st_mtime))
-    return to / "worn" / "_delta_log"
+    return shutil.copytree(worn, to, dirs_exist_ok=True) / "worn" / "_delta_log"
 
 
 def test_log_of_a_busy_tube_keeps_the_newest_versions_only(worn: Path, tmp_path: Path) -> None:
@@ -87,25 +76,6 @@ def test_log_of_a_busy_tube_keeps_the_newest_versions_only(worn: Path, tmp_path:
         assert versions(log, r"checkpoint\.parquet")[0] == kept[0]
         assert queue.statistics("worn")["tasks"]["ready"] == 2
     assert DeltaTable(str(tmp_path / "worn")).version() == kept[-1]
-
-
-def test_log_when_a_process_comes_back_to_one_that_was_shortened_is_read_from_the_checkpoint(
-    worn: Path, tmp_path: Path
-) -> None:
-    log = copied(worn, tmp_path)
-    with opened(tmp_path) as paused, opened(tmp_path) as queue:
-        assert [task.data for task in paused["worn"].tasks_by_state("r")] == ["left"]
-        shown = versions(log)[-1]
-        for _ in range(VERSIONS // EVERY + 2):
-            busy(queue, "worn", EVERY)
-            aged(log, HOUR)
-        assert versions(log)[0] > shown
-        ready = [list(of["worn"].tasks_by_state("r")) for of in (paused, queue)]
-        assert ready[0] == ready[1]
-        paused["worn"].put("new")
-        taken = paused["worn"].take_many(100)
-        assert [task.task_id for task in taken[:-1]] == [task.task_id for task in ready[1]]
-        assert taken[-1].data == "new"
 
 
 @pytest.mark.parametrize(
@@ -226,39 +196,6 @@ def test_shorten_when_a_version_is_young_keeps_it_and_what_it_is_read_from(tmp_p
     shorten(tmp_path, VERSIONS + 30, now - 10)
     assert versions(log)[0] == 10
     assert not versions(log, "crc")
-
-
-def test_queue_when_idle_commits_nothing(tmp_path: Path) -> None:
-    """A consumer that waits keeps its session alive, by commits to the sessions; else there are none."""
-    clock = ManualClock()
-    with opened(tmp_path, clock=clock) as queue:
-        for tube in (queue.create_tube("tasks", "fifottl"), queue.create_tube("subs", "utubettl")):
-            tube.put("a")
-            task = tube.take(0)
-            assert task is not None
-            tube.ack(task.task_id)
-        queue.sweep()
-
-    def commits() -> dict[str, list[int]]:
-        return {log.parent.name: versions(log) for log in tmp_path.glob("*/_delta_log")}
-
-    with opened(tmp_path, clock=clock) as queue:
-        clock.advance(600)
-        queue.sweep()
-        before = commits()
-        for _ in range(3):
-            clock.advance(30)
-            queue.sweep()
-            queue.statistics()
-            queue.metrics()
-        assert commits() == before
-        for _ in range(3):
-            clock.advance(30)
-            assert [queue[name].take(0) for name in ("tasks", "subs")] == [None, None]
-            queue.sweep()
-        tubes = {"tasks", "subs", "_tubeq_tubes"}
-        assert tubes <= before.keys()
-        assert {name: commits()[name] for name in tubes} == {name: before[name] for name in tubes}
 
 
 def test_shorten_removes_what_stopped_writers_left_behind_an_hour_ago(tmp_path: Path) -> None:

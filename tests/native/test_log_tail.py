@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.native.damage import checkpoint, data_file
+from tests.native.damage import checkpoint, commit, data_file
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.recovery import recover
@@ -22,12 +22,13 @@ from tubeq_spark.storage.durability.synced_log import SyncedLog, place_of
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """The table of a tube with eleven versions, of which the one before the last has a checkpoint."""
+    """The table of a tube with eleven tasks, of which version n has put the nth; version 9 has a checkpoint."""
     with Queue(None, str(tmp_path), engine="native", config=QueueConfig(durability="none")) as q:
         tube = q.create_tube("work")
         for number in range(9):
             tube.put(number)
         DeltaTable(str(tmp_path / "work")).create_checkpoint()
+        tube.put("the tenth")
         tube.put("last")
     return tmp_path / "work"
 
@@ -39,54 +40,40 @@ def recovered(table: Path) -> SyncedLog:
     return synced
 
 
-@pytest.mark.parametrize("hole", [1, 4, 8])
-def test_log_with_a_hole_before_a_checkpoint_loses_nothing(table: Path, hole: int) -> None:
-    """Whoever shortened the log was stopped, and the disk has not removed the commits in their order."""
-    log = table / "_delta_log"
-    (log / f"{hole:020}.json").unlink()
-    before = sorted(log.iterdir())
+@pytest.mark.parametrize(
+    ("has_checkpoint", "gone", "empty", "aside", "rows"),
+    {
+        # Whoever shortened the log was stopped, and the disk has not removed the commits in their order.
+        "hole behind a checkpoint": (False, [4], [], [], 11),
+        "hole just behind it": (False, [8], [], [], 11),
+        "last commit, of which a checkpoint has all": (True, [], [11], [], 11),
+        "hole and a lost end": (False, [4], [11], [11], 10),
+        # The commit of the checkpoint is gone, too, so that no commit leads to the hole.
+        "hole after a checkpoint": (False, [9, 10], [], [11], 9),
+    }.values(),
+)
+def test_log_loses_what_no_reader_can_reach_and_no_more(
+    table: Path,
+    has_checkpoint: bool,
+    gone: list[int],
+    empty: list[int],
+    aside: list[int],
+    rows: int,
+) -> None:
+    if has_checkpoint:
+        DeltaTable(str(table)).create_checkpoint()
+    for version in gone:
+        commit(table, version).unlink()
+    for version in empty:
+        commit(table, version).write_bytes(b"")
+    before = sorted(file.name for file in (table / "_delta_log").iterdir())
 
     assert recovered(table).damage == ""
-    assert sorted(log.iterdir()) == before
-    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 10
-
-
-def test_log_whose_last_commit_is_empty_and_has_a_checkpoint_loses_nothing(table: Path) -> None:
-    DeltaTable(str(table)).create_checkpoint()
-    log = table / "_delta_log"
-    (log / f"{10:020}.json").write_bytes(b"")
-    before = sorted(log.iterdir())
-
-    assert recovered(table).damage == ""
-    assert sorted(log.iterdir()) == before
-    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 10
-
-
-def test_log_with_a_hole_and_a_lost_end_loses_the_end_only(table: Path) -> None:
-    log = table / "_delta_log"
-    (log / f"{4:020}.json").unlink()
-    (log / f"{10:020}.json").write_bytes(b"")
-
-    recovered(table)
-    (aside,) = log.glob("_lost-*")
-    assert [file.name for file in aside.iterdir()] == [f"{10:020}.json"]
-    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 9
-
-
-def test_log_with_a_hole_after_its_checkpoint_ends_there(table: Path) -> None:
-    """The commit of the checkpoint is gone, too, so that no commit leads to the hole."""
-    with Queue(
-        None, str(table.parent), engine="native", config=QueueConfig(durability="none")
-    ) as q:
-        q["work"].put("later")
-    log = table / "_delta_log"
-    for version in (9, 10):
-        (log / f"{version:020}.json").unlink()
-
-    assert recovered(table).damage == ""
-    (aside,) = log.glob("_lost-*")
-    assert [file.name for file in aside.iterdir()] == [f"{11:020}.json"]
-    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 9
+    lost = [file.name for file in table.glob("_delta_log/_lost-*/*")]
+    assert lost == [commit(table, version).name for version in aside]
+    kept = sorted(file.name for file in (table / "_delta_log").iterdir() if file.is_file())
+    assert kept == [name for name in before if name not in lost]
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows
 
 
 def test_log_of_which_more_is_lost_than_was_read_is_left_as_it_is(
@@ -96,19 +83,18 @@ def test_log_of_which_more_is_lost_than_was_read_is_left_as_it_is(
     log = table / "_delta_log"
     for name in ("_last_checkpoint", f"{9:020}.checkpoint.parquet"):
         (log / name).unlink()
-    for version in (8, 9, 10):
-        (log / f"{version:020}.json").write_bytes(b"")
+    for version in (9, 10, 11):
+        commit(table, version).write_bytes(b"")
     before = sorted(log.iterdir())
 
     assert "3 versions would be lost" in recovered(table).damage
     assert sorted(log.iterdir()) == before
 
 
-@pytest.mark.parametrize("is_marked", [True, False], ids=["synced", "never synced"])
 def test_log_with_150_versions_whose_files_were_vacuumed_is_left_as_it_is(
-    tmp_path: Path, is_marked: bool
+    tmp_path: Path,
 ) -> None:
-    config = QueueConfig(durability="commit" if is_marked else "none")
+    config = QueueConfig(durability="none")
     with Queue(None, str(tmp_path), engine="native", config=config) as queue:
         tube = queue.create_tube("work", "fifottl")
         tube.put("old", pri=2)
@@ -137,43 +123,25 @@ def test_log_with_150_versions_whose_files_were_vacuumed_is_left_as_it_is(
         assert task.data == "old"
 
 
-def test_log_with_a_newest_commit_that_this_process_may_not_read_is_left_as_it_is(
-    table: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["commit", "data file"])
+def test_log_with_a_newest_file_that_this_process_may_not_read_is_left_as_it_is(
+    table: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Another user has put the last task, and nobody else may read what that user writes."""
-    log = table / "_delta_log"
-    before = sorted(log.iterdir())
-    newest = f"{10:020}.json"
-    read_bytes = Path.read_bytes
+    before = sorted((table / "_delta_log").iterdir())
+    newest = commit(table, 11) if name == "commit" else data_file(table, 11)
+    for method in ("read_bytes", "open"):
+        real = getattr(Path, method)
 
-    def refused(file: Path) -> bytes:
-        if file.name == newest:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
-        return read_bytes(file)
+        def refused(file: Path, *args: Any, _real: Any = real, **more: Any) -> Any:
+            if file == newest:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+            return _real(file, *args, **more)
 
-    monkeypatch.setattr(Path, "read_bytes", refused)
+        monkeypatch.setattr(Path, method, refused)
     recovered(table)
 
-    assert sorted(log.iterdir()) == before
-
-
-def test_log_with_a_data_file_that_this_process_may_not_read_is_left_as_it_is(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = table / "_delta_log"
-    before = sorted(log.iterdir())
-    newest = data_file(table, 10)
-    open_file = Path.open
-
-    def refused(file: Path, *args: Any, **more: Any) -> Any:
-        if file == newest:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
-        return open_file(file, *args, **more)
-
-    monkeypatch.setattr(Path, "open", refused)
-    recovered(table)
-
-    assert sorted(log.iterdir()) == before
+    assert sorted((table / "_delta_log").iterdir()) == before
 
 
 @pytest.mark.parametrize("act", ["merge", "delete"])
@@ -201,12 +169,11 @@ def test_log_whose_last_commit_and_checkpoint_are_damaged_loses_its_last_version
     table: Path,
 ) -> None:
     DeltaTable(str(table)).create_checkpoint()
-    log = table / "_delta_log"
-    (log / f"{10:020}.json").write_bytes(b"")
-    newest = checkpoint(table, 10)
+    commit(table, 11).write_bytes(b"")
+    newest = checkpoint(table, 11)
     text = newest.read_bytes()
     # A disk may have written its ends and not what is between them.
     newest.write_bytes(text[:4] + b"\0" * (len(text) - 12) + text[-8:])
 
     assert recovered(table).damage == ""
-    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 9
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 10

@@ -1,4 +1,4 @@
-"""Files of our logs that other readers find by their statistics, as those of other writers."""
+"""Sub-queues of long and rare names that other readers find by the statistics of our files."""
 
 from __future__ import annotations
 
@@ -6,30 +6,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.other_readers import FINDS
+from tests.other_readers import FINDS, NAMES
 from tubeq_spark import Queue
-
-_LAST = "\U0010ffff"
-#: Longer than the bounds of texts in the statistics of a file, or of characters that are seldom met.
-NAMES = [
-    "a",
-    "z" * 70,
-    "y" * 64,
-    "x" * 65,
-    "w" * 63 + "\U00020bb7" * 5,
-    "v" * 63 + "\ud7ff" * 2,
-    "u" * 63 + _LAST * 3,
-    "t" * 63 + "\uffff" * 3,
-    "\u00e9" * 80,
-    "\U0001f600" * 66,
-    _LAST * 70,
-    _LAST,
-    "",
-    "\x01\x1f\x7f\u2028",
-    "\x00",
-    'a"\\b\n',
-    "'",
-]
 
 
 @pytest.fixture(scope="module")

@@ -59,23 +59,6 @@ def test_take_from_many_files_is_one_commit(place: Place) -> None:
     ]
 
 
-def test_part_of_a_segment_when_it_is_taken_leaves_the_rest_there(place: Place) -> None:
-    place.take({1: [10], 4: [41], 5: [50, 51]}, -50)
-
-    stays = [(1, 11), (2, 20), (2, 21), (3, 30), (3, 31), (4, 40)]
-    assert [row for row in place.stored("segment, task_id") if row[0] > 0] == stays
-
-
-def test_take_when_a_later_file_has_not_the_task_writes_nothing(place: Place) -> None:
-    before, stored = files_of(place), place.stored()
-
-    with pytest.raises(RefusedError):
-        place.take(SEGMENTS | {5: [50, 52]}, -50)
-
-    assert files_of(place) == before
-    assert place.stored() == stored
-
-
 def test_take_when_a_rival_was_first_leaves_no_files(place: Place, tmp_path: Path) -> None:
     rival = Place(tmp_path, -2_000)
     place.writer.rival = lambda: rival.take({3: [30]}, -60)
@@ -133,3 +116,13 @@ def test_take_and_partial_ack_of_many_tasks_need_the_memory_of_a_part(tmp_path: 
     assert (taken, acked) == (count, count // 2)
     # All rows together have 200 MB, and a statement makes several copies of what it reads.
     assert most < 500
+
+
+def test_take_when_a_later_file_has_not_the_task_writes_nothing(place: Place) -> None:
+    before, stored = files_of(place), place.stored()
+
+    with pytest.raises(RefusedError):
+        place.take(SEGMENTS | {5: [50, 52]}, -50)
+
+    assert files_of(place) == before
+    assert place.stored() == stored

@@ -7,16 +7,14 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 
 from tests.native.logs import versions
 from tests.native.support import Place
 from tubeq_spark import PutItem, Queue
 from tubeq_spark.storage.log import data_files
-from tubeq_spark.storage.native import small_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tubeq_spark import Task, Tube
@@ -45,13 +43,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_files, "_PIECE", PIECE)
 
 
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    """A queue on local files."""
-    with Queue(None, str(tmp_path / "queue"), engine="native") as opened:
-        yield opened
-
-
 def filled(queue: Queue, options: dict[str, Any]) -> Tube:
     """A tube with many tasks in one segment, some of them with other priorities."""
     tube = queue.create_tube("tube", **options)
@@ -65,7 +56,7 @@ def filled(queue: Queue, options: dict[str, Any]) -> Tube:
 
 def rows_written(tmp_path: Path) -> int:
     """The rows in the files of the newest commit."""
-    log = tmp_path / "queue" / "tube" / "_delta_log"
+    log = tmp_path / "tube" / "_delta_log"
     lines = (log / f"{versions(log)[-1]:020}.json").read_text().splitlines()
     rows: int = json.loads(lines[0])["commitInfo"]["operationMetrics"]["num_added_rows"]
     return rows
@@ -122,53 +113,3 @@ def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path
     tables = place.engine.tables
     assert tables.data_files(place.tube) > 2
     assert tables.small_segments(place.tube, PIECE, 1 << 20, 1) == 1
-
-
-def test_rows_of_the_first_piece_when_not_all_fit_are_kept_for_the_next_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(small_files, "_KEPT_FILES", 2)
-    place = Place(tmp_path, -1).create()
-    place.put(5, range(100, 200))
-    place.take({5: [100]}, -50)
-    kept = place.engine._handles.files._kept.values()
-    assert 101 in [rows.column("task_id")[0].as_py() for rows, _ in kept]
-
-
-def lose_a_piece(tmp_path: Path) -> Path:
-    """Remove one of the pieces, but not the first one."""
-    pieces: dict[Path, list[Path]] = {}
-    table = DeltaTable(str(tmp_path / "queue" / "tube"))
-    for path in table.get_add_actions()["path"].to_pylist():
-        file = tmp_path / "queue" / "tube" / path
-        pieces.setdefault(file.parent, []).append(file)
-    piece = max(max(pieces.values(), key=len), key=lambda file: file.stat().st_size)
-    piece.unlink()
-    return piece
-
-
-def test_capacity_when_a_piece_is_lost_counts_all_tasks_of_its_segment(
-    queue: Queue, tmp_path: Path
-) -> None:
-    tube = filled(queue, {"type": "limfifottl", "capacity": TASKS})
-    held = tube.take(0)
-    assert held is not None
-    lose_a_piece(tmp_path)
-    # Another process has none of the rows in memory.
-    with Queue(None, str(tmp_path / "queue"), engine="native") as other:
-        assert other["tube"].put("one too many") is None
-        tube.ack(held.task_id)
-        assert other["tube"].put("in its place") is not None
-        assert other["tube"].put("one too many") is None
-
-
-def test_health_when_a_piece_is_lost_tells_that_all_tasks_of_its_segment_wait(
-    queue: Queue, tmp_path: Path
-) -> None:
-    assert filled(queue, {"type": "fifo"}).take(0) is not None
-    piece = lose_a_piece(tmp_path)
-    with Queue(None, str(tmp_path / "queue"), engine="native") as other:
-        (message,) = [p.message for p in other.health().problems if p.kind == "damage"]
-        assert other["tube"].take(0) is None
-    assert str(piece) in message
-    assert f"{TASKS - 1} rows" in message

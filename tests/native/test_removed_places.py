@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tubeq_spark import Queue, StoreError, TubeExistsError, TubeNotFoundError
+from tests.native.support import opened
+from tubeq_spark import Queue, QueueNotFoundError, StoreError, TubeNotFoundError, prometheus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +29,6 @@ VERBS: dict[str, Callable[[Queue, Tube, int], Any]] = {
     "create_tube": lambda queue, _tube, _id: queue.create_tube("more"),
     "tubes": lambda queue, _tube, _id: queue.tubes(),
 }
-
-
-def opened(place: Path) -> Queue:
-    return Queue(None, str(place), engine="native")
 
 
 def used(place: Path, tasks: int) -> tuple[Queue, Tube, int]:
@@ -61,7 +58,13 @@ def test_verbs_when_their_location_was_removed_say_so(
     for verb in VERBS.values():
         with pytest.raises((StoreError, TubeNotFoundError)):
             verb(*held)
-    held[0].close()
+    queue = held[0]
+    for look in (queue.tubes, queue.statistics, queue.metrics, queue.health, queue.sweep):
+        with pytest.raises(QueueNotFoundError, match=f"no queue at {place}"):
+            look()
+    with pytest.raises(QueueNotFoundError):
+        prometheus.text(queue)
+    queue.close()
     assert not (place / "work").exists()
 
 
@@ -84,34 +87,3 @@ def test_verbs_when_their_location_was_removed_and_made_again_say_so_and_change_
     other.close()
     with opened(place) as anew:
         assert len(anew["work"].take_many(tasks)) == tasks
-
-
-def test_create_tube_when_the_table_of_the_tube_was_removed_says_that_it_exists(
-    tmp_path: Path,
-) -> None:
-    with Queue(None, tmp_path / "q", engine="native") as queue:
-        queue.create_tube("t").put("a")
-    shutil.rmtree(tmp_path / "q" / "t")
-
-    with Queue(None, tmp_path / "q", engine="native") as queue:
-        with pytest.raises(TubeExistsError):
-            queue.create_tube("t")
-        with pytest.raises(TubeNotFoundError):
-            queue.create_tube("t", if_not_exists=True).put("b")
-
-
-def test_verbs_when_the_table_of_a_dropped_tube_was_removed_use_the_next_one(
-    tmp_path: Path,
-) -> None:
-    queue, tube, task_id = used(tmp_path / "queue", 1)
-    tube.ack(task_id)
-    tube.drop()
-    shutil.rmtree(tmp_path / "queue" / "work")
-
-    with opened(tmp_path / "queue") as other:
-        other.create_tube("work").put("new")
-
-    with pytest.raises(TubeNotFoundError):
-        tube.put("old")
-    assert [task.data for task in queue["work"].take_many(2)] == ["new"]
-    queue.close()

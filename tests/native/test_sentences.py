@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.native.support import opened
 from tubeq_spark import (
     CommitUnknownError,
     InvalidOptionError,
@@ -22,10 +22,7 @@ from tubeq_spark import (
     QueueNotFoundError,
     QueueStateError,
     TubeExistsError,
-    TubeqError,
-    prometheus,
 )
-from tubeq_spark.cli.app import app
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -40,21 +37,12 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield found
 
 
-def opened(place: Path) -> Queue:
-    return Queue(None, str(place), engine="native")
-
-
 def test_queue_when_it_was_closed_says_so(queue: Any) -> None:
     tube = queue.create_tube("work")
+    assert list(queue) == ["work"]
     queue.close()
     with pytest.raises(QueueStateError, match=r"^the queue was closed$"):
         tube.put("a")
-
-
-def test_queue_when_it_is_iterated_gives_the_names_of_its_tubes(queue: Any) -> None:
-    for name in ("b", "a"):
-        queue.create_tube(name)
-    assert list(queue) == ["a", "b"]
 
 
 def test_create_tube_when_one_is_there_says_how_it_differs(queue: Any) -> None:
@@ -137,63 +125,6 @@ def test_queue_when_there_is_none_and_none_is_to_be_made_says_so_and_makes_nothi
         Queue(None, str(tmp_path / "there"), engine="native", create=1)  # type: ignore[arg-type]
 
 
-def test_queue_when_its_location_was_removed_says_that_there_is_none(tmp_path: Path) -> None:
-    place = tmp_path / "queue"
-    with opened(place) as queue:
-        tube = queue.create_tube("work")
-        shutil.rmtree(place)
-        for look in (queue.tubes, queue.statistics, queue.metrics, queue.health, queue.sweep):
-            with pytest.raises(QueueNotFoundError, match=f"no queue at {place}"):
-                look()
-        with pytest.raises(QueueNotFoundError):
-            prometheus.text(queue)
-        with pytest.raises(TubeqError):
-            tube.put("a")
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["tubes", "stats", "sweep", "top --once", "take work", "put work", "drop work --yes", "check"],
-)
-def test_tubeq_when_there_is_no_queue_says_so_and_makes_none(tmp_path: Path, command: str) -> None:
-    place = tmp_path / "typo"
-    done = CliRunner().invoke(
-        app, ["--engine", "native", "--location", str(place), *command.split()], input="1\n"
-    )
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"tubeq: no queue at {place}\n"
-    assert not place.exists()
-
-
-FORK = """
-import os, sys
-from tubeq_spark import Queue, StoreError
-opened = Queue(None, sys.argv[1], engine="native")
-tube = opened.create_tube("work")
-tube.put("a")
-if not os.fork():
-    own = lambda: Queue(None, sys.argv[1], engine="native")
-    for verb in (own, lambda: tube.put("b"), lambda: tube.take(0), opened.statistics, opened.metrics):
-        try:
-            verb()
-        except StoreError as error:
-            print("start workers by multiprocessing's spawn" in str(error), flush=True)
-    os._exit(0)
-os.wait()
-print(tube.take(0).data)
-opened.close()
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_process_that_was_forked_from_one_with_a_queue_says_so(tmp_path: Path) -> None:
-    """The library's threads are not there, and panic with what is no `Exception`."""
-    command = [sys.executable, "-c", FORK, str(tmp_path / "queue")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == [*["True"] * 5, "a"], done.stderr
-
-
 FORK_IN_A_PUT = """
 import os, sys, threading
 from tubeq_spark import Queue, QueueConfig, StoreError
@@ -206,14 +137,18 @@ def stop(step, operation):
         is_in.set()
         may_go_on.wait()
 
+own = lambda **more: Queue(None, sys.argv[2], engine="native", **more)
 config = QueueConfig(observer=stop)
-opened = {opening}
+opened = InMemoryQueue(config=config) if sys.argv[1] == "memory" else own(config=config)
 tube = opened.create_tube("work")
 putting = threading.Thread(target=tube.put, args=["a"], name="putting")
 putting.start()
 is_in.wait()
 if not os.fork():
-    for verb in ({verbs}):
+    verbs = [lambda: tube.put("b"), lambda: tube.take(0), lambda: opened.create_tube("more")]
+    if sys.argv[1] == "native":
+        verbs += [own, opened.statistics, opened.metrics]
+    for verb in verbs:
         try:
             verb()
         except StoreError as error:
@@ -229,30 +164,14 @@ opened.close()
 
 @pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize(("engine", "verbs"), [("native", 6), ("memory", 3)])
 def test_process_that_was_forked_while_a_thread_puts_says_so_and_does_not_wait(
-    tmp_path: Path,
+    tmp_path: Path, engine: str, verbs: int
 ) -> None:
-    """That thread, which has the locks of the tube, is not there."""
-    program = FORK_IN_A_PUT.format(
-        opening='Queue(None, sys.argv[1], engine="native", config=config)',
-        verbs='lambda: tube.put("b"), lambda: tube.take(0)',
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "queue")]
+    """That thread, which has the locks of the tube, is not there; nor are those of the library."""
+    command = [sys.executable, "-c", FORK_IN_A_PUT, engine, str(tmp_path / "queue")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["True", "True", "a"], done.stderr
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_process_that_was_forked_where_storage_needs_no_lock_says_so_and_does_not_wait() -> None:
-    """It would write with the session and the numbers of the other process."""
-    program = FORK_IN_A_PUT.format(
-        opening="InMemoryQueue(config=config)",
-        verbs='lambda: tube.put("b"), lambda: tube.take(0), lambda: opened.create_tube("more")',
-    )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["True", "True", "True", "a"], done.stderr
+    assert done.stdout.split() == [*["True"] * verbs, "a"], done.stderr
 
 
 def test_values_and_errors_travel_by_pickle(queue: Any) -> None:

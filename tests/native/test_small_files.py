@@ -1,27 +1,32 @@
-"""Queries and statements about local files run without DataFusion, and read the files that they need."""
+"""Queries about local files read the files and columns that they need, and moments as Spark writes them."""
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import convert_to_deltalake
 
 from tests.datafusion import answered
 from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
-from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.expression import integer, row
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.expression import Column, Micros, integer, row
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import small_files
+from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.small_files import Listed
-from tubeq_spark.storage.query import Select, count, count_if, least
+from tubeq_spark.storage.outcome import EngineError, is_missing_table
+from tubeq_spark.storage.query import Select, count_if
 from tubeq_spark.storage.tables import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import pyarrow as pa
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.actions import DataFile
@@ -85,35 +90,6 @@ def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: P
 
 
 # -- what runs without the library -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["plain", "a b", "\u00e9+#"])
-def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
-    place = Place(tmp_path / name, -1).create()
-    place.put(5, [50, 51, 52])
-    place.ready(1)
-    assert place.ready(1) == [50]
-    assert place.take({5: [50]}, -50).updated == 1
-    assert place.stored() == [(-50, 50, "t"), (5, 51, "r"), (5, 52, "r")]
-
-
-def test_rows_when_a_rival_has_committed_are_the_newest(tmp_path: Path) -> None:
-    ours, theirs = Place(tmp_path, -1).create(), Place(tmp_path, -1_000)
-    ours.put(5, [50, 51])
-    assert ours.ready(2) == [50, 51]
-    theirs.take({5: [50]}, -50)
-    assert ours.ready(2) == [51]
-
-
-def test_rows_when_they_are_read_bit_by_bit_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(5, range(3_000), data=[f"{n}" for n in range(3_000)])
-    monkeypatch.setattr(small_files, "_AT_ONCE", 0)
-    place.engine._handles.files.forget()
-    query = ready(place)
-    assert without(place, query).to_pylist() == answered(query).to_pylist()
 
 
 def test_kept_rows_when_there_are_too_many_are_the_last_that_were_read(
@@ -186,19 +162,6 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     assert first(100) == [100, 60, 61, 70, 71, 80, 81, 90, 91]
 
 
-def test_groups_when_there_are_many_files_are_merged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(small_files, "FILES", 2)
-    place = Place(tmp_path, -1).create()
-    for segment in SEGMENTS:
-        place.put(segment, [segment * 10, segment * 10 + 1], utube=f"{segment % 3}")
-    columns = {"utube": R.utube, "n": count(), "first": least(place.table.position)}
-    query = Select(place.tube, columns, READY, ["utube"], R.n > 3, order=["utube"])
-    assert without(place, query).to_pylist() == answered(query).to_pylist()
-    assert without(place, counted(place.tube, R.task_id > 50)).to_pylist() == [{"n": 13}]
-
-
 def test_comparisons_when_a_file_decides_them_read_no_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]
 ) -> None:
@@ -242,22 +205,40 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
     assert asked == [["task_id"], ["utube"], ["task_id", "utube"]]
 
 
-def test_take_when_there_are_too_many_files_reads_them_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(small_files, "FILES", 2)
-    place = Place(tmp_path, -1).create()
-    for segment in (5, 6, 7):
-        place.put(segment, [segment * 10, segment * 10 + 1])
-    assert place.ready(3) == [
-        50,
-        51,
-        60,
+# -- what is left to the library ---------------------------------------------------------------------------
+
+
+# -- what others have written, and what is not there -------------------------------------------------------
+
+
+def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    engine, name = NativeEngine(), path_table(str(tmp_path / "nothing"))
+    assert not engine.tables.is_table(name)
+    with pytest.raises(EngineError, match=r"exist|tube") as missing:
+        engine.rows(counted(name))
+    assert is_missing_table(missing.value)
+    with pytest.raises(EngineError, match=r"exist|tube"):
+        Place(tmp_path, -1).put(5, [1])
+
+
+def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Path) -> None:
+    far = [
+        dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC),
+        dt.datetime(1, 1, 1, tzinfo=dt.UTC),
     ]
-    assert place.take({5: [50, 51], 6: [60]}, -50).updated == 3
-    assert [(task, state) for _, task, state in place.stored()] == [
-        (50, "t"), (51, "t"), (60, "t"), (61, "r"), (70, "r"), (71, "r"),
-    ]  # fmt: skip
+    moments = pa.array(far, pa.timestamp("us", "UTC"))
+    rows = pa.table({"at": moments, "inner": pa.StructArray.from_arrays([moments], names=["at"])})
+    place = tmp_path / "spark"
+    place.mkdir()
+    pq.write_table(
+        rows, place / "x.parquet", use_deprecated_int96_timestamps=True, store_schema=False
+    )
+    convert_to_deltalake(place)
+
+    columns = {"at": Micros(Column("at")), "inner": Micros(Column("at", "inner"))}
+    found = NativeEngine().arrow(Select(path_table(str(place)), columns))
+
+    assert found.to_pylist() == [{"at": to_us(at), "inner": to_us(at)} for at in far]
 
 
 @pytest.mark.parametrize("at_once", [small_files._AT_ONCE, 0])
@@ -272,25 +253,3 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
     assert not place.engine._handles.files._kept
     assert place.take({5: [50]}, -50).updated == 1
     assert place.ready(2) == [51, 52]
-
-
-# -- what is left to the library ---------------------------------------------------------------------------
-
-
-def test_file_when_it_is_gone_is_named(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(5, [50])
-    for file in tmp_path.glob("tube/segment=5/*.parquet"):
-        file.unlink()
-    place.engine._handles.files.forget()
-    with pytest.raises(StoreError, match="segment=5/"):
-        place.engine.arrow(ready(place))
-
-
-def test_moment_when_it_is_read_is_in_utc(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(5, [50], next_event=NOW)
-    query = select(place.tube, "next_event")
-    assert answered(query).equals(without(place, query))
-    (found,) = place.engine.rows(query)
-    assert found["next_event"].isoformat() == "2027-01-15T08:00:00+00:00"

@@ -6,7 +6,6 @@ The rival is another process with snapshots of its own, which commits between ou
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,8 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.native.support import NOW, Place, new_rows
 from tubeq_spark.model.changes import Every, GiveBack
-from tubeq_spark.model.membership import Member, SlotLease
-from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.location import path_of
@@ -24,10 +21,7 @@ from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.statement import (
     Affected,
-    PutIdentity,
-    Statement,
 )
-from tubeq_spark.storage.tables.registry import TubeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,23 +43,15 @@ def stored(place: Place) -> None:
         place.put(1_000 - segment, ids, utube="c")
         assert place.take({1_000 - segment: ids}, segment).updated == 2
     place.run(place.gates.begin(NOW, several=True, apart=True))
-    place.sessions.beat(member(1), NOW)
 
 
-def member(seq: int, *, live: bool = True) -> Member:
-    return Member("s", "m", 1, seq, live, NOW + 1, {"1/put": seq})
-
-
-def record(name: str) -> TubeRecord:
-    return TubeRecord(name, name, 0, "fifo", TubeOptions.from_json("{}"), NOW)
-
-
-def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:
-    """A row that somebody adds by a plain append, as a writer of files may."""
+def append(segment: int) -> Callable[[Place], object]:
+    """A row of a segment that somebody adds by a plain append, as a writer of files may."""
 
     def run(place: Place) -> None:
-        handle = DeltaTable(path_of(table.format(place=place)) or "")
-        rows = pa.Table.from_pylist([row], schema=pa.schema(handle.schema().to_arrow()))
+        handle = DeltaTable(path_of(place.tube) or "")
+        schema = pa.schema(handle.schema().to_arrow())
+        rows = pa.Table.from_pylist([{"segment": segment, "tube": 1}], schema=schema)
         write_deltalake(handle, rows, mode="append")
 
     return run
@@ -135,131 +121,67 @@ def tidy(utube: str) -> Callable[[Place], object]:
     return run
 
 
-def slot(number: int, bound: int) -> Callable[[Place], object]:
-    def run(place: Place) -> object:
-        found, after = SlotLease(number, None, 0), SlotLease(number, "h", bound)
-        plan = place.slots._move(found, after, None)
-        assert isinstance(plan.statement, Statement)
-        return place.run(plan.statement)
-
-    return run
-
-
-BEAT = lambda p: p.sessions.beat(member(9), NOW)  # noqa: E731
-RENEW = lambda p: p.sessions.renew(member(9), NOW)  # noqa: E731
-MARK = lambda p: p.sessions.mark_dead("s", 1, NOW + 10**9, 0)  # noqa: E731
-ADD = lambda name: lambda p: p.registry.add(record(name))  # noqa: E731
-
-
-@dataclass(frozen=True)
-class Case:
-    """What we do, what a rival does meanwhile, and whether ours must fail for it."""
-
-    what: str
-    ours: Any
-    rival: Any
-    conflicts: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.what}_{'conflicts' if self.conflicts else 'passes'}"
-
-
-CASES = [
-    Case("put_put", PUT(11), PUT(12), False),
-    Case("put_take", PUT(11), TAKE(READY, FRESH), False),
-    Case("put_ack", PUT(11), ACK(HELD), False),
-    Case("put_drain", PUT(11), DRAIN, True),
-    Case("put_capacity_put", PUT(11), capacity_put(12), False),
-    Case("capacity_put_capacity_put", capacity_put(11), capacity_put(12), True),
-    Case("capacity_put_take", capacity_put(11), TAKE(READY, FRESH), False),
-    Case("capacity_put_ack", capacity_put(11), ACK(HELD), False),
-    Case("capacity_put_drain", capacity_put(11), DRAIN, True),
-    Case("take_put", TAKE(READY, FRESH), PUT(11), False),
-    Case("take_take_same", TAKE(READY, FRESH), TAKE(READY, NEXT), True),
-    Case("take_take_other", TAKE(READY, FRESH), TAKE(OTHER, NEXT), False),
-    Case("take_capacity_put", TAKE(READY, FRESH), capacity_put(12), False),
-    Case("take_ack", TAKE(READY, FRESH), ACK(HELD), False),
-    Case("take_drain", TAKE(READY, FRESH), DRAIN, True),
-    Case(
-        "take_append_there",
-        TAKE(READY, FRESH),
-        append("{place.tube}", {"segment": READY, "tube": 1}),
-        True,
-    ),
-    Case(
-        "take_append_to_its_lease_segment",
-        TAKE(READY, FRESH),
-        append("{place.tube}", {"segment": FRESH, "tube": 1}),
-        True,
-    ),
-    Case("settle_settle_same", settle(HELD, 70, FRESH), settle(HELD, 71, NEXT), True),
-    Case("settle_settle_other", settle(HELD, 70, FRESH), settle(KEPT, 80, NEXT), False),
-    Case("settle_ack_same", settle(HELD, 70, FRESH), ACK(HELD), True),
-    Case("settle_put", settle(HELD, 70, FRESH), PUT(11), False),
-    Case("settle_take", settle(HELD, 70, FRESH), TAKE(READY, NEXT), False),
-    Case("settle_segments_ack", whole(HELD, FRESH), ACK(HELD), True),
-    Case("ack_settle_same", ACK(HELD), settle(HELD, 70, FRESH), True),
-    Case("ack_ack_same", ACK(HELD), ACK(HELD), True),
+#: What we do, what a rival does meanwhile, and whether ours must fail for it.
+CASES: dict[str, tuple[Any, Any, bool]] = {
+    "put_put": (PUT(11), PUT(12), False),
+    "put_take": (PUT(11), TAKE(READY, FRESH), False),
+    "put_drain": (PUT(11), DRAIN, True),
+    "capacity_put_capacity_put": (capacity_put(11), capacity_put(12), True),
+    "capacity_put_drain": (capacity_put(11), DRAIN, True),
+    "take_put": (TAKE(READY, FRESH), PUT(11), False),
+    "take_take_same": (TAKE(READY, FRESH), TAKE(READY, NEXT), True),
+    "take_take_other": (TAKE(READY, FRESH), TAKE(OTHER, NEXT), False),
+    "take_ack": (TAKE(READY, FRESH), ACK(HELD), False),
+    "take_drain": (TAKE(READY, FRESH), DRAIN, True),
+    "take_append_there": (TAKE(READY, FRESH), append(READY), True),
+    "take_append_to_its_segment": (TAKE(READY, FRESH), append(FRESH), True),
+    "settle_settle_same": (settle(HELD, 70, FRESH), settle(HELD, 71, NEXT), True),
+    "settle_settle_other": (settle(HELD, 70, FRESH), settle(KEPT, 80, NEXT), False),
+    "settle_ack_same": (settle(HELD, 70, FRESH), ACK(HELD), True),
+    "settle_segments_ack": (whole(HELD, FRESH), ACK(HELD), True),
+    "ack_settle_same": (ACK(HELD), settle(HELD, 70, FRESH), True),
+    "ack_ack_same": (ACK(HELD), ACK(HELD), True),
     # Each writes a new total of what has ended, computed again behind the other.
-    Case("ack_ack_other", ACK(HELD), ACK(KEPT), False),
-    Case("ack_put", ACK(HELD), PUT(11), False),
-    Case("ack_take", ACK(HELD), TAKE(READY, FRESH), False),
-    Case("ack_drain", ACK(HELD), DRAIN, True),
-    Case("ack_append_there", ACK(HELD), append("{place.tube}", {"segment": HELD, "tube": 1}), True),
-    Case("exchange_put", exchange(READY, FRESH), PUT(11), False),
-    Case("exchange_ack_same", exchange(READY, FRESH), ACK(HELD), True),
-    Case("exchange_take_same", exchange(READY, FRESH), TAKE(READY, NEXT), True),
-    Case("gated_gated_same", gated("a", READY, FRESH), gated("a", READY, NEXT), True),
+    "ack_ack_other": (ACK(HELD), ACK(KEPT), False),
+    "ack_drain": (ACK(HELD), DRAIN, True),
+    "ack_append_there": (ACK(HELD), append(HELD), True),
+    "exchange_ack_same": (exchange(READY, FRESH), ACK(HELD), True),
+    "exchange_take_same": (exchange(READY, FRESH), TAKE(READY, NEXT), True),
+    "gated_gated_same": (gated("a", READY, FRESH), gated("a", READY, NEXT), True),
     # They are of two buckets.
-    Case("gated_gated_other", gated("a", READY, FRESH), gated("b", OTHER, NEXT), False),
-    Case("gated_tidy_same", gated("a", READY, FRESH), tidy("a"), True),
-    Case("gated_tidy_other", gated("a", READY, FRESH), tidy("b"), False),
-    Case("tidy_gated_same", tidy("a"), gated("a", READY, FRESH), True),
-    Case("gated_put", gated("a", READY, FRESH), PUT(11), False),
-    Case("gated_ack", gated("a", READY, FRESH), ACK(HELD), False),
-    Case("gated_drain", gated("a", READY, FRESH), DRAIN, True),
-    Case("drain_put", DRAIN, PUT(11), True),
-    Case("drain_take", DRAIN, TAKE(READY, FRESH), True),
-    Case("drain_ack", DRAIN, ACK(HELD), True),
-    Case("add_add", ADD("x"), ADD("y"), True),
-    Case("slot_slot_same", slot(3, 5), slot(3, 6), True),
-    Case("slot_slot_same_bucket", slot(3, 5), slot(67, 6), True),
-    Case("slot_slot_other", slot(3, 5), slot(4, 6), False),
-    Case("slot_beat", slot(3, 5), BEAT, False),
-    Case("renew_mark_dead", RENEW, MARK, True),
-    Case("mark_dead_renew", MARK, RENEW, True),
-    Case("mark_dead_beat", MARK, BEAT, True),
-    Case("mark_dead_slot", MARK, slot(3, 5), False),
-    Case("beat_renew", BEAT, RENEW, False),
-    Case("beat_beat", BEAT, BEAT, False),
-]
+    "gated_gated_other": (gated("a", READY, FRESH), gated("b", OTHER, NEXT), False),
+    "gated_tidy_same": (gated("a", READY, FRESH), tidy("a"), True),
+    "gated_tidy_other": (gated("a", READY, FRESH), tidy("b"), False),
+    "gated_drain": (gated("a", READY, FRESH), DRAIN, True),
+    "drain_take": (DRAIN, TAKE(READY, FRESH), True),
+}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("name", CASES)
 def test_statement_when_a_rival_commits_first_conflicts_or_not(
-    place: Place, rival: Place, case: Case, empty: Path, tmp_path: Path
+    place: Place, rival: Place, name: str, empty: Path, tmp_path: Path
 ) -> None:
+    ours, theirs, conflicts = CASES[name]
     stored(place)
     ran: list[object] = []
     place.writer.goes_behind = True
-    place.writer.rival = lambda: ran.append(case.rival(rival))
+    place.writer.rival = lambda: ran.append(theirs(rival))
     before = place.everything()
-    if case.conflicts:
+    if conflicts:
         with pytest.raises(EngineError) as failed:
-            case.ours(place)
+            ours(place)
         assert outcome_of(failed.value) is Outcome.CONFLICT
     else:
-        case.ours(place)
+        ours(place)
     assert ran
     # What is there now is as if they had come one after the other.
     shutil.copytree(empty, tmp_path / "alone")
     alone = Place(tmp_path / "alone", place.first)
     stored(alone)
     assert alone.everything() == before
-    case.rival(Place(tmp_path / "alone", rival.first))
-    if not case.conflicts:
-        case.ours(alone)
+    theirs(Place(tmp_path / "alone", rival.first))
+    if not conflicts:
+        ours(alone)
     assert place.everything() == alone.everything()
 
 
@@ -270,24 +192,6 @@ def test_put_when_the_tube_is_dropped_inserts_nothing_and_does_not_commit(place:
     assert place.version(place.tube) == before
 
 
-def test_put_when_an_earlier_tube_left_a_tombstone_leaves_its_segment_alone(
-    place: Place, rival: Place
-) -> None:
-    append("{place.tube}", {"segment": 0, "tube": 0})(place)
-    place.writer.goes_behind = True
-    place.writer.rival = lambda: rival.put(12, [120])
-    assert place.put(11, [110]).inserted == 1
-    assert [row[0] for row in place.stored() if row[0]] == [11, 12]
-    changed = place.engine.tables.history_rows(place.tube, 2)
-    assert [row["operationMetrics"]["num_removed_files"] for row in changed] == [0, 0]
-
-
-def test_take_of_some_keeps_the_rest_where_it_is(place: Place) -> None:
-    place.put(READY, [50, 51, 52])
-    assert place.take({READY: [50, 51]}, FRESH) == Affected(updated=2)
-    assert place.stored() == [(FRESH, 50, "t"), (FRESH, 51, "t"), (READY, 52, "r")]
-
-
 def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> None:
     stored(place)
     before, version = place.stored(), place.version(place.tube)
@@ -296,42 +200,3 @@ def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> N
         place.run(place.statements.settle(rows, [(Every(), GiveBack(FRESH))]))
     assert outcome_of(refused.value) is Outcome.STALE
     assert (place.stored(), place.version(place.tube)) == (before, version)
-
-
-def test_take_when_one_task_has_moved_takes_none(place: Place, rival: Place) -> None:
-    stored(place)
-    ran: list[object] = []
-    place.writer.rival = lambda: ran.append(rival.take({READY: [51]}, NEXT))
-    with pytest.raises(EngineError) as failed:
-        place.take({READY: [50, 51]}, FRESH)
-    assert ran
-    assert outcome_of(failed.value) in (Outcome.CONFLICT, Outcome.STALE)
-    assert not any(row[0] == FRESH for row in place.stored())
-
-
-def test_removal_when_nothing_is_there_does_not_commit(place: Place) -> None:
-    stored(place)
-    before = place.version(place.tube)
-    assert place.run(place.statements.delete_segments([12345])) == Affected()
-    assert place.version(place.tube) == before
-
-
-def test_drain_when_a_task_is_taken_fails(place: Place) -> None:
-    stored(place)
-    with pytest.raises(RefusedError):
-        place.run(place.statements.drain(NOW, place.fresh()))
-
-
-def test_put_with_capacity_when_a_key_is_older_than_all_are_kept_forgets_it(place: Place) -> None:
-    one, two = PutIdentity("one", 1), PutIdentity("two", 1)
-    for segment, identity, forget in ((11, one, 0), (12, two, NOW + 1)):
-        room = place.put_gate.read(NOW, identity, counts=True)
-        rows = new_rows(segment, [segment])
-        place.run(
-            place.put_gate.put(
-                rows, 1, [segment], room, now_us=NOW, identity=identity, forget_us=forget
-            )
-        )
-    assert place.put_gate.read(NOW, one).version is None
-    room = place.put_gate.read(NOW, two, counts=True)
-    assert (room.number, room.stored, room.version) == (2, 2, 1)

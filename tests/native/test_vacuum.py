@@ -68,27 +68,6 @@ def removed(place: Place) -> set[str]:
     return wanted
 
 
-def test_vacuum_leaves_young_files_alone(place: Place) -> None:
-    place.put(5, [50])
-    place.run(place.statements.delete_segments([5]))
-    leave(place, "segment=6/part-1.parquet")
-    make_older(place, YOUNG)
-    assert removed(place) == set()
-
-
-def test_vacuum_removes_old_files_that_no_version_needs(place: Place) -> None:
-    place.put(5, [50])
-    gone = files(place)
-    place.put(6, [60])
-    place.run(place.statements.delete_segments([5]))
-    leave(place, "segment=6/part-1.parquet")
-    leave(place, "put-1/segment=6/part-1.parquet")
-    leave(place, "_change_data/cdc-1.parquet")
-    make_older(place, OLD)
-    dead = {"segment=6/part-1.parquet", "put-1/segment=6/part-1.parquet"}
-    assert removed(place) == gone | dead | {"_change_data/cdc-1.parquet"}
-
-
 def test_vacuum_keeps_an_old_file_that_was_removed_a_moment_ago(place: Place) -> None:
     place.put(5, [50])
     make_older(place, OLD)

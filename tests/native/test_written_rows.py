@@ -10,22 +10,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from pyarrow.parquet import write_table
 
-from tests.concurrency.s3_store import Store, served
 from tests.native.support import NOTE, new_rows
 from tests.native.test_durability import Syncs
 from tubeq_spark import Queue, QueueConfig, StoreError, Tube
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.statement import Matching
-from tubeq_spark.storage.location import local_directory, path_of
-from tubeq_spark.storage.native import put_directories
+from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, PutIdentity, Statement, WrittenRows
-from tubeq_spark.storage.tables.schema import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +37,6 @@ class Written:
 
     queue: Queue
     tube: Tube
-    store: Store | None = None
 
     @property
     def engine(self) -> NativeEngine:
@@ -54,14 +49,8 @@ class Written:
         return self.tube._ctx.table.name
 
     @property
-    def path(self) -> str:
-        path = path_of(self.name)
-        assert path is not None
-        return path
-
-    @property
-    def options(self) -> dict[str, str] | None:
-        return None if self.store is None else self.store.options
+    def place(self) -> Path:
+        return Path(path_of(self.name) or "")
 
     def write(self, first: int, segments: int = SEGMENTS) -> WrittenRows:
         """Write rows as Spark does: Parquet files in a directory of their own."""
@@ -89,55 +78,29 @@ class Written:
 
     def stored(self) -> list[int]:
         """The ids of the tasks, which two readers agree on."""
-        table = DeltaTable(self.path, storage_options=self.options).to_pyarrow_table(
-            columns=["task_id"]
-        )
+        table = DeltaTable(str(self.place)).to_pyarrow_table(columns=["task_id"])
         found = sorted(i for i in table["task_id"].to_pylist() if i is not None)
         total = self.queue.statistics(self.tube.name)["tasks"]["total"]
         assert total == len(found)
         return found
 
-    def files(self, directory: str) -> set[str]:
-        """What there is in a directory of a put."""
-        if self.store is not None:
-            prefix = f"{self.path.removeprefix('s3://bucket/')}/{directory}"
-            return {key.removeprefix(f"{prefix}/") for key in self.store.keys(prefix)}
-        place = Path(self.place) / directory
-        return {str(file.relative_to(place)) for file in place.rglob("*") if file.is_file()}
+    def files(self, rows: WrittenRows) -> int:
+        """The number of files in the directory of a put."""
+        return len([*(self.place / rows.directory).rglob("*.parquet")])
 
-    @property
-    def place(self) -> Path:
-        place = local_directory(self.path)
-        assert place is not None
-        return place
-
-    def make_older(self) -> None:
-        if self.store is not None:
-            self.store.make_older(LONG_AGO)
-            return
+    def make_older(self, *puts: WrittenRows) -> None:
         then = time.time() - LONG_AGO
-        for path in self.place.glob("put-*/**/*"):
-            os.utime(path, (then, then))
+        for rows in puts:
+            directory = self.place / rows.directory
+            for path in (*directory.rglob("*"), directory):
+                os.utime(path, (then, then))
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    pytest.importorskip("moto", reason="the emulated S3")
-    with served() as found:
-        yield found
-
-
-@pytest.fixture(params=["local", "s3"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Written]:
-    """A tube on local files, and one on S3."""
-    store: Store | None = None
-    location = str(tmp_path / "queue")
-    if request.param == "s3":
-        store = request.getfixturevalue("store")
-        location = f"s3://bucket/{tmp_path.name}"
-    options = None if store is None else store.options
-    with Queue(None, location, engine="native", storage_options=options) as queue:
-        yield Written(queue, queue.create_tube("work"), store)
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Written]:
+    """A tube."""
+    with Queue(None, str(tmp_path / "queue"), engine="native") as queue:
+        yield Written(queue, queue.create_tube("work"))
 
 
 def test_append_of_written_rows_adds_their_files_in_one_commit(table: Written) -> None:
@@ -149,68 +112,8 @@ def test_append_of_written_rows_adds_their_files_in_one_commit(table: Written) -
 
     assert table.engine.tables.version(table.name) == version + 1
     assert table.stored() == list(range(100, 100 + ROWS))
-    assert len(table.files(rows.directory)) == SEGMENTS
+    assert table.files(rows) == SEGMENTS
     assert [task.data for task in table.tube.take_many(ROWS)] == [*range(100, 100 + ROWS)]
-
-
-def test_append_of_written_rows_when_their_key_was_put_adds_nothing(table: Written) -> None:
-    assert table.commit(table.write(100), "k") == Affected(inserted=ROWS)
-    assert table.commit(table.write(200), "k") == Affected()
-    assert table.stored() == list(range(100, 100 + ROWS))
-
-
-def test_append_of_written_rows_after_commits_of_others_adds_them(table: Written) -> None:
-    rows = table.write(100)
-    mine = table.tube.put("a")
-    write_deltalake(
-        table.path,
-        DeltaTable(table.path, storage_options=table.options).to_pyarrow_table().slice(0, 0),
-        mode="append",
-        storage_options=table.options,
-    )
-    assert table.commit(rows) == Affected(inserted=ROWS)
-    assert table.stored() == [*range(100, 100 + ROWS), mine.task_id]
-
-
-def test_append_of_written_rows_when_writers_were_fenced_since_is_stale(table: Written) -> None:
-    rows = table.write(100)
-    assert table.engine.put_directories.fit(table.name, rows)
-    assert table.engine.tables.set_property(table.name, FENCE, "1")
-
-    assert not table.engine.put_directories.fit(table.name, rows)
-    with pytest.raises(EngineError) as raised:
-        table.commit(rows)
-    assert raised.value.outcome is Outcome.STALE
-    assert table.stored() == []
-    assert len(table.files(rows.directory)) == SEGMENTS
-
-
-def test_shape_when_the_known_version_is_old_is_that_of_the_newest(
-    table: Written, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(put_directories, "_RECENT", 0.0)
-    table.engine.put_directories.shape(table.name)
-    rival = NativeEngine(table.options)
-    assert rival.tables.set_property(table.name, FENCE, "1")
-    rival.close()
-
-    assert table.engine.put_directories.shape(table.name).properties[FENCE] == "1"
-
-
-def test_written_rows_when_a_file_is_gone_do_not_fit(table: Written) -> None:
-    rows = table.write(100)
-    path = rows.files[0].path
-    if table.store is None:
-        (table.place / path).unlink()
-        with pytest.raises(EngineError) as raised:
-            table.commit(rows)
-        assert raised.value.outcome is Outcome.STALE
-    else:
-        with table.store.client() as client:
-            key = f"{table.path.removeprefix('s3://bucket/')}/{path}"
-            client.delete_object(Bucket="bucket", Key=key)
-    assert not table.engine.put_directories.fit(table.name, rows)
-    assert table.stored() == []
 
 
 def test_discard_of_written_rows_removes_them_but_not_what_the_table_has(table: Written) -> None:
@@ -220,8 +123,8 @@ def test_discard_of_written_rows_removes_them_but_not_what_the_table_has(table: 
     for rows in (kept, gone):
         table.engine.put_directories.discard(table.name, rows.directory)
 
-    assert len(table.files(kept.directory)) == SEGMENTS
-    assert table.files(gone.directory) == set()
+    assert table.files(kept) == SEGMENTS
+    assert table.files(gone) == 0
     assert table.stored() == list(range(100, 100 + ROWS))
 
 
@@ -229,13 +132,13 @@ def test_vacuum_removes_written_rows_that_no_version_has_once_they_are_old(table
     kept, gone = table.write(100), table.write(200)
     table.commit(kept)
     table.engine.tables.vacuum(table.name)
-    assert len(table.files(gone.directory)) == SEGMENTS
+    assert table.files(gone) == SEGMENTS
 
-    table.make_older()
+    table.make_older(kept, gone)
     table.engine.tables.vacuum(table.name)
 
-    assert table.files(gone.directory) == set()
-    assert len(table.files(kept.directory)) == SEGMENTS
+    assert table.files(gone) == 0
+    assert table.files(kept) == SEGMENTS
     assert table.stored() == list(range(100, 100 + ROWS))
 
 
@@ -245,18 +148,6 @@ def test_read_of_written_rows_when_a_file_is_no_parquet_refuses_them(table: Writ
     directories = table.engine.put_directories
     with pytest.raises(StoreError, match="cannot be read, nothing was put"):
         directories.read(table.name, "put-x", directories.shape(table.name))
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_append_of_written_rows_when_the_answer_of_the_store_is_lost_adds_them_once(
-    table: Written, kept: bool
-) -> None:
-    if table.store is None:
-        pytest.skip("a directory of this host answers")
-    rows = table.write(100)
-    with table.store.losing(kept=kept):
-        assert table.commit(rows) == Affected(inserted=ROWS)
-    assert table.stored() == list(range(100, 100 + ROWS))
 
 
 @pytest.mark.parametrize("segments", [1, 60])
@@ -287,24 +178,19 @@ def test_append_of_written_rows_at_commit_syncs_them_before_the_commit_has_its_n
         assert found == ["file_system", "commit", "log"]
 
 
-def test_directories_of_stopped_puts_are_removed_by_a_sweep(tmp_path: Path) -> None:
-    with Queue(None, str(tmp_path / "queue"), engine="native") as queue:
-        table = Written(queue, queue.create_tube("work"))
-        kept, gone, new = table.write(100), table.write(200), table.write(300)
-        table.commit(kept)
-        for each in (kept, gone, new):
-            (table.place / each.directory / "_temporary/0").mkdir(parents=True)
-        for each in (kept, gone):
-            then = time.time() - LONG_AGO
-            for path in (*(table.place / each.directory).rglob("*"), table.place / each.directory):
-                os.utime(path, (then, then))
+def test_directories_of_stopped_puts_are_removed_by_a_sweep(table: Written) -> None:
+    kept, gone, new = table.write(100), table.write(200), table.write(300)
+    table.commit(kept)
+    for each in (kept, gone, new):
+        (table.place / each.directory / "_temporary/0").mkdir(parents=True)
+    table.make_older(kept, gone)
 
-        with disk.without_empty_directories(table.name, 7200):
-            for file in (table.place / gone.directory).rglob("*.parquet"):
-                file.unlink()
+    with disk.without_empty_directories(table.name, 7200):
+        for file in (table.place / gone.directory).rglob("*.parquet"):
+            file.unlink()
 
-        left = {path.name for path in table.place.glob("put-*")}
-        assert left == {kept.directory, new.directory}
-        assert not (table.place / kept.directory / "_temporary").exists()
-        assert (table.place / new.directory / "_temporary").exists()
-        assert table.stored() == list(range(100, 100 + ROWS))
+    left = {path.name for path in table.place.glob("put-*")}
+    assert left == {kept.directory, new.directory}
+    assert not (table.place / kept.directory / "_temporary").exists()
+    assert (table.place / new.directory / "_temporary").exists()
+    assert table.stored() == list(range(100, 100 + ROWS))

@@ -214,7 +214,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
             (
                 Handles,
                 "store",
-                lambda _handles, path: _Client(scheduler.actor, path[len("s3://") :]),
+                lambda _handles, path: FileClient(scheduler.actor, path[len("s3://") :]),
             ),
             (NativeTables, "clock_drift", lambda _tables, _location: None),
             (NativeTables, "overwrites", lambda _tables, _location: None),
@@ -224,10 +224,14 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         yield
 
 
-class _Client(Client):
+class FileClient(Client):
     """The files of a table, as an actor sees them. Files that it has read or written once are not read again."""
 
     patience = Patience(5, 30.0)
+
+    def is_cached(self, name: str) -> bool:
+        """Whether a file was read or written."""
+        return self._whole(name) in self.process.memory.get("files", {})
 
     def open_file(self, name: str, size: int) -> pa.NativeFile:
         """Open a file that never changes."""

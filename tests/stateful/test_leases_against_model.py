@@ -3,28 +3,23 @@
 The tasks of a take lie in one lease segment, and each queue object remembers of its takes what it
 knows. Here they have a ttr of their own, are touched, time moves, verbs are refused, and `main`'s
 tasks are settled by `main`, by `joined` (another queue object of its session) and by `rival` (another
-session), one by one, several at once, and as batches; now and then the answer to a commit is lost.
-After every step each task must be in the state that the model has it in.
-
-`make test-rest` runs 60 steps on Spark, `make test` 450 on the native engine, the same in each run. With
-``TUBEQ_HYPOTHESIS_PROFILE=nightly`` there are 2,000 and 20,000 of each type, and new ones.
+session), one by one and several at once; now and then the answer to a commit is lost.
+After every step each task must be in the state that the model has it in. The steps are the same in each
+run; ``TUBEQ_HYPOTHESIS_PROFILE=nightly`` has many more, and new ones.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -32,7 +27,7 @@ from hypothesis.stateful import (
 from tests.concurrency.support import FOR_EVER, end_heartbeat, rows_of
 from tests.stateful.examples import examples_on
 from tests.stateful.model import Model, agree
-from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, QueueConfig, Task
+from tubeq_spark import CommitUnknownError, PutItem, QueueConfig, Task
 from tubeq_spark.model.times import to_us
 from tubeq_spark.testing import ManualClock
 
@@ -41,27 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.acceptance.support import OnSpark
-    from tubeq_spark import Batch, Queue, Tube
+    from tubeq_spark import Queue, Tube
     from tubeq_spark.model.stored_task import StoredTask
 
 T = TypeVar("T")
-#: The same example in each run.
-SAME = settings(
-    max_examples=1,
-    stateful_step_count=30,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-NIGHTLY = settings(
-    max_examples=40,
-    stateful_step_count=50,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-)
 #: Who calls a verb; `joined` is of `main`'s session.
 CALLERS = st.sampled_from(["main", "main", "main", "joined", "rival"])
 ITEMS = st.lists(
@@ -99,15 +77,6 @@ class LosesAnswers:
             yield
         finally:
             self._armed = False
-
-
-@dataclass
-class OpenBatch:
-    """A batch, and what the model knows of it."""
-
-    batch: Batch
-    lease: int
-    until: dt.datetime
 
 
 class Place:
@@ -154,7 +123,6 @@ class LeasesAgainstModel(RuleBasedStateMachine):
             joined={"joined": "main"},
             max_attempts=self.place.max_attempts,
         )
-        self.open: OpenBatch | None = None
         self.tubes["rival"].truncate()
         self.put([*MIXED, *items])
         self.take("main", 4, 3)
@@ -259,47 +227,6 @@ class LeasesAgainstModel(RuleBasedStateMachine):
             self.tubes["rival"].release_all()
             self.model.tubes["rival"].release_all()
 
-    # -- batches ---------------------------------------------------------------------------------
-
-    @precondition(lambda self: self.open is None and self.place.engine.spark is not None)
-    @rule(count=st.integers(1, 4), per_utube=st.integers(1, 3), utube=NAMED)
-    def take_batch(self, count: int, per_utube: int, utube: Any) -> None:
-        """Tasks whose ids nobody remembers."""
-        asked = self._asked(per_utube, utube)
-        batch = self.tubes["main"].take_df(count, **asked)
-        taken = self.model.tubes["main"].take_many(count, **asked)
-        assert batch.count == len(taken)
-        ends = [task.next_event for task in taken if task.next_event is not None]
-        if taken:
-            self.open = OpenBatch(batch, self.model.takes, min(ends))
-
-    @precondition(lambda self: self.open is not None)
-    @rule(verb=st.sampled_from(["ack", "release", "bury", "touch", "some"]))
-    def settle_batch(self, verb: str) -> None:
-        """All that is left of a batch, or its first task."""
-        assert self.open is not None
-        opened, ids = self.open, self._in_batch()
-        if verb == "some" and ids:
-            ids = ids[:1]
-        act = self._batch_verb(opened.batch, verb, ids)
-        if verb not in {"touch", "some"}:
-            self.open = None
-        if self.now >= opened.until or not ids:
-            with pytest.raises(NotTakenError):
-                act()
-            self.open = None
-            self.model.tubes["main"].release_many(self._in_batch(opened))
-            return
-        assert act() == len(ids)
-        if verb == "touch":
-            for task_id in ids:
-                self.model.tubes["main"].touch(task_id, 5.0)
-            opened.until += timedelta(seconds=5)
-        else:
-            getattr(self.model.tubes["main"], "ack_many" if verb == "some" else f"{verb}_many")(ids)
-            if self.open is not None and not self._in_batch():
-                self.open = None
-
     # -- what must always hold -------------------------------------------------------------------
 
     @invariant()
@@ -368,21 +295,6 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         with self.place.answers.next_of(who, lost=lost):
             self._both(who, settle)
 
-    def _in_batch(self, opened: OpenBatch | None = None) -> list[int]:
-        """What is left of a batch."""
-        opened = opened or self.open
-        assert opened is not None
-        return [row.task_id for row in self.model.held_by("main") if row.take_id == opened.lease]
-
-    def _batch_verb(self, batch: Batch, verb: str, ids: Sequence[int]) -> Callable[[], int]:
-        if verb == "touch":
-            return lambda: batch.touch(5)
-        if verb == "some":
-            text = " UNION ALL ".join(f"SELECT {task_id}L AS task_id" for task_id in ids or [1])
-            return lambda: batch.ack(self.place.engine.spark.sql(text))
-        act: Callable[[], int] = getattr(batch, verb)
-        return act
-
     def _both(self, who: str, verb: Callable[[Tube], Sequence[Task | None]]) -> None:
         """Call a verb on both sides; tasks of several sub-queues may come in any order."""
         agree(
@@ -407,7 +319,7 @@ def _asked_again(verb: Callable[[], T]) -> T:
 def run(engine: OnSpark, place: str, type_name: str, max_attempts: int | None) -> int:
     """Run examples of the machine; returns the number of steps after which all tasks were compared."""
     LeasesAgainstModel.place = Place(engine, place, type_name, max_attempts)
-    profile = examples_on(engine, SAME, NIGHTLY, times=3)
+    profile = examples_on(engine, steps=30, times=3, nightly=40)
     run_state_machine_as_test(LeasesAgainstModel, settings=profile)
     return LeasesAgainstModel.place.steps
 

@@ -1,10 +1,11 @@
-"""The verbs in any order, on real Delta, against a tube in memory.
+"""The verbs in any order, on real Delta, in tubes with and without options, against a tube in memory.
 
 Two sessions share a tube on one clock: ``main`` lives for ever, ``mortal`` dies whenever the
 machine says so. Every result, every refusal, every event and, after every step, the statistics
 must be those of its model in memory (of what time does by itself, the counts have a range until a
-sweep). The profile ``ci`` always runs the same few examples; set ``TUBEQ_HYPOTHESIS_PROFILE=nightly``
-for many and new ones.
+sweep). Tubes are of three types; some have a backoff, keys that stay in use, aging, and limits. Keys are
+few, so that most puts find one that is there. The profile ``ci`` always runs the same few examples; set
+``TUBEQ_HYPOTHESIS_PROFILE=nightly`` for many and new ones.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from tests.concurrency.support import rows_of
 from tests.stateful.examples import examples_on
 from tests.stateful.model import Model, agree
-from tubeq_spark import PutItem, Task
+from tubeq_spark import Backoff, PutItem, Rate, Task
 from tubeq_spark.model.times import to_us
 from tubeq_spark.testing import ManualClock
 
@@ -45,39 +45,9 @@ UNKNOWN_ID = 42
 EVENTS_OF_VERBS_ALONE = {"put", "take", "ack", "release", "touch", "delete", "kick"}
 STATES = ("r", "t", "!", "~")
 
-PROFILES = {
-    # Each step is two or three queries or commits, and the steps are the same in every run: what these
-    # few do not come to is for the nightly profile, not for more of them.
-    "ci": settings(
-        max_examples=1,
-        stateful_step_count=20,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    ),
-    "nightly": settings(
-        max_examples=100,
-        stateful_step_count=50,
-        deadline=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    ),
-}
-
 SESSIONS = st.sampled_from(["main", "main", "mortal"])
 DATA = st.one_of(st.none(), st.integers(0, 9), st.text("aé'\\\"`", max_size=3))
 SECONDS = st.sampled_from([0.5, 1.0, 2.5, 4.0, 10.0])
-TUBE_OPTIONS = st.fixed_dictionaries(
-    {},
-    optional={
-        "pri": st.integers(0, 2),
-        "ttl": st.sampled_from([4.0, 20.0]),
-        "ttr": st.sampled_from([2.0, 6.0]),
-        "delay": st.sampled_from([0.0, 1.0]),
-    },
-)
 PUT_OPTIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -87,6 +57,41 @@ PUT_OPTIONS = st.fixed_dictionaries(
         "delay": st.sampled_from([0.0, 2.0, 6.0]),
     },
 )
+BACKOFFS = st.sampled_from([None, Backoff(2.0, 2.0, 6.0, 0.0), Backoff(1.0, 3.0, 5.0, 0.5)])
+OPTIONS = st.fixed_dictionaries(
+    {"backoff": BACKOFFS, "max_attempts": st.sampled_from([None, 2, 3])},
+    optional={
+        "pri": st.integers(0, 2),
+        "ttl": st.sampled_from([4.0, 20.0]),
+        "ttr": st.sampled_from([2.0, 6.0]),
+        "delay": st.sampled_from([0.0, 1.0]),
+        "unique_for": st.sampled_from([4.0, 15.0]),
+        "aging": st.sampled_from([1.0, 5.0]),
+    },
+)
+#: A low limit of the tube would hide those of its sub-queues, so few tubes have one.
+MOST_TAKEN = st.sampled_from([None, None, None, 1, 4])
+#: Limits of sub-queues; there are none in a tube of another type.
+LIMITS = st.sampled_from(
+    [
+        {},
+        {"parallel": 2},
+        {"parallel": 3},
+        {"parallel": 3, "rate": Rate(2, 5.0)},
+        {"rate": Rate(1, 20.0)},
+        {"order": "fair"},
+        {"order": "fair", "parallel": 2, "rate": Rate(3, 10.0)},
+    ]
+)
+KEYS = st.sampled_from([None, None, "k", "m"])
+#: Sub-queues that a take names; more often it names none.
+NAMED = st.sampled_from([None, None, None, "a", ["b", "a"]])
+ITEMS = st.lists(
+    st.tuples(DATA, PUT_OPTIONS, KEYS, st.sampled_from("aabc")), min_size=1, max_size=5
+)
+#: Seconds after which a key is put anew, some of them just before it is free.
+WAITS = st.lists(st.sampled_from([0.5, 1.0, 3.5]), min_size=2, max_size=3)
+ERRORS = st.sampled_from([None, "why", "because"])
 
 
 def without_reads(calls: dict[str, int]) -> Counter[str]:
@@ -106,26 +111,60 @@ class QueueAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.clock, self.main, self.mortal, self.name = clock, main, mortal, name
         self.model: Model
-        self.has_time = False
+        self.has_time = self.has_utubes = False
         self.tubes: dict[str, Tube] = {}
         self.events: list[tuple[str, str, int]] = []
         self.last_id = 0
 
     @initialize(
-        type_name=st.sampled_from(["fifottl", "fifottl", "fifo"]),
-        options=TUBE_OPTIONS,
-        max_attempts=st.sampled_from([None, 2]),
+        type_name=st.sampled_from(
+            ["fifo", "fifottl", "fifottl", "utubettl", "utubettl", "utubettl"]
+        ),
+        options=OPTIONS,
+        limits=LIMITS,
+        most_taken=MOST_TAKEN,
+        more=st.text("abc", min_size=1, max_size=4),
+        calls=st.lists(st.integers(2, 5), min_size=2, max_size=3),
+        waits=WAITS,
+        by_time=st.booleans(),
     )
-    def create(self, type_name: str, options: dict[str, Any], max_attempts: int | None) -> None:
-        """Begin with a new tube."""
-        self.has_time = type_name == "fifottl"
-        options = (options if self.has_time else {}) | {"max_attempts": max_attempts}
+    def create(
+        self,
+        type_name: str,
+        options: dict[str, Any],
+        limits: dict[str, Any],
+        most_taken: int | None,
+        more: str,
+        calls: list[int],
+        waits: list[float],
+        *,
+        by_time: bool,
+    ) -> None:
+        """Begin with a new tube, some tasks of a few sub-queues, and takes up to their limits."""
+        self.has_time, self.has_utubes = type_name != "fifo", type_name == "utubettl"
+        if self.has_time:
+            options = options | {"most_taken": most_taken} | (limits if self.has_utubes else {})
+        else:
+            options = {"max_attempts": options["max_attempts"]}
+        if options.get("order") == "fair":
+            options.pop("aging", None)
         ttrs = {"main": TTR_OF_MAIN, "mortal": TTR_OF_MORTAL}
         self.model = Model(self.clock, ttrs, type_name, **options)
         self.main.create_tube(self.name, type_name, **options)
         for session, queue in {"main": self.main, "mortal": self.mortal}.items():
             self.tubes[session] = queue[self.name]
             self.tubes[session].on_task_change(self._note(session))
+        # Of the first more wait than may begin.
+        self.put_many("main", [(n, {}, None, utube) for n, utube in enumerate("aaaaaa" + more)])
+        for count in calls:
+            self.take_many("main", count, count, None)
+        # Some of what is held, and then all of it, one after the other.
+        for part, count in ((2, 4), (1, 1), (1, 1)):
+            self.clock.advance(0.5)
+            held = [row.task_id for row in self.model.held_by("main")][::part]
+            self.exchange_some("main", held, count, count, None)
+        if "unique_for" in options:
+            self.end_and_put_again("main", "k", waits, by_time=by_time)
 
     # -- the verbs ---------------------------------------------------------------------------
 
@@ -135,10 +174,18 @@ class QueueAgainstModel(RuleBasedStateMachine):
         options = self._fit(options)
         self._expect_put(who, [self.tubes[who].put(data, **options)], [PutItem(data, **options)])
 
-    @rule(who=SESSIONS, items=st.lists(st.tuples(DATA, PUT_OPTIONS), min_size=1, max_size=5))
-    def put_many(self, who: str, items: list[tuple[Any, dict[str, Any]]]) -> None:
-        """Put several tasks, each with its own options."""
-        wanted = [PutItem(data, **self._fit(options)) for data, options in items]
+    @rule(who=SESSIONS, items=ITEMS)
+    def put_many(self, who: str, items: list[tuple[Any, dict[str, Any], str | None, str]]) -> None:
+        """Put tasks, some of which have keys."""
+        wanted = [
+            PutItem(
+                data,
+                **self._fit(options),
+                unique=key,
+                **({"utube": utube} if self.has_utubes else {}),
+            )
+            for data, options, key, utube in items
+        ]
         self._expect_put(who, self.tubes[who].put_many(wanted), wanted)
 
     @rule(who=SESSIONS)
@@ -146,10 +193,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
         """Take one task, or nothing."""
         self._both(who, lambda tube: [tube.take(timeout=0)])
 
-    @rule(who=SESSIONS, count=st.integers(0, 4))
-    def take_many(self, who: str, count: int) -> None:
-        """Take several tasks."""
-        self._both(who, lambda tube: tube.take_many(count))
+    @rule(who=SESSIONS, count=st.integers(0, 4), each=st.integers(1, 3), utube=NAMED)
+    def take_many(self, who: str, count: int, each: int, utube: Any) -> None:
+        """Take several tasks, of any sub-queues or of some."""
+        named = {"per_utube": each, "utube": utube} if self.has_utubes else {}
+        self._both(who, lambda tube: tube.take_many(count, **named))
 
     @rule(who=SESSIONS, data=st.data())
     def ack(self, who: str, data: st.DataObject) -> None:
@@ -163,12 +211,14 @@ class QueueAgainstModel(RuleBasedStateMachine):
         task_ids = self._draw_ids(data, who)
         self._both(who, lambda tube: tube.ack_many(task_ids))
 
-    @rule(who=SESSIONS, data=st.data(), delay=st.sampled_from([0.0, 0.0, 2.0]))
-    def release(self, who: str, data: st.DataObject, delay: float) -> None:
-        """Give tasks back, held or not."""
+    @rule(who=SESSIONS, data=st.data(), delay=st.sampled_from([None, 0.0, 2.0]), error=ERRORS)
+    def release(
+        self, who: str, data: st.DataObject, delay: float | None, error: str | None
+    ) -> None:
+        """Give tasks back, because they have failed or not."""
+        delay = delay if self.has_time else None
         task_ids = self._draw_ids(data, who)
-        delay = delay if self.has_time else 0.0
-        self._both(who, lambda tube: tube.release_many(task_ids, delay=delay))
+        self._both(who, lambda tube: tube.release_many(task_ids, delay=delay, error=error))
 
     @precondition(lambda self: self.has_time)
     @rule(who=SESSIONS, data=st.data(), increment=st.sampled_from([0.0, 1.5, 6.0]))
@@ -177,11 +227,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
         task_id = self._draw_id(data, who)
         self._both(who, lambda tube: [tube.touch(task_id, increment)])
 
-    @rule(who=SESSIONS, data=st.data())
-    def bury(self, who: str, data: st.DataObject) -> None:
-        """Set tasks aside."""
+    @rule(who=SESSIONS, data=st.data(), error=ERRORS)
+    def bury(self, who: str, data: st.DataObject, error: str | None) -> None:
+        """Set tasks aside, because they have failed or not."""
         task_ids = self._draw_ids(data, who)
-        self._both(who, lambda tube: tube.bury_many(task_ids))
+        self._both(who, lambda tube: tube.bury_many(task_ids, error=error))
 
     @rule(who=SESSIONS, data=st.data())
     def delete(self, who: str, data: st.DataObject) -> None:
@@ -206,11 +256,47 @@ class QueueAgainstModel(RuleBasedStateMachine):
         task_ids = self._draw_ids(data, who)
         self._both(who, lambda tube: tube.kick_many(task_ids))
 
-    @rule(who=SESSIONS, data=st.data(), count=st.integers(0, 3))
-    def exchange(self, who: str, data: st.DataObject, count: int) -> None:
-        """Finish tasks and take the next."""
-        task_ids = self._draw_ids(data, who)
-        self._both(who, lambda tube: tube.exchange(ack=task_ids, take=count))
+    @rule(
+        who=SESSIONS, data=st.data(), count=st.integers(0, 4), each=st.integers(1, 3), utube=NAMED
+    )
+    def exchange(self, who: str, data: st.DataObject, count: int, each: int, utube: Any) -> None:
+        """Finish tasks and take the next, of any sub-queues or of some."""
+        self.exchange_some(who, self._draw_ids(data, who), count, each, utube)
+
+    @rule(
+        who=SESSIONS,
+        key=st.sampled_from("km"),
+        by_time=st.booleans(),
+        waits=WAITS,
+    )
+    def end_and_put_again(self, who: str, key: str, waits: list[float], *, by_time: bool) -> None:
+        """Let the task with a key end, and put the key anew, a while later each time."""
+        item = (None, {"ttl": 2.0, "delay": 0.0}, key, "b")
+        self.put_many(who, [item])
+        (held,) = [task for task in self.model.effective() if task.unique == key] or [None]
+        if by_time or held is None:
+            self.clock.advance(3.0)
+        else:
+            self._both(who, lambda tube: [tube.delete(held.task_id)])
+        for seconds in waits:
+            self.clock.advance(seconds)
+            self.put_many(who, [item])
+
+    def exchange_some(
+        self, who: str, task_ids: list[int], count: int, each: int, utube: Any
+    ) -> None:
+        """Finish some tasks and take the next."""
+        named = {"per_utube": each, "utube": utube} if self.has_utubes else {}
+        self._both(who, lambda tube: tube.exchange(ack=task_ids, take=count, **named))
+
+    @rule(who=SESSIONS, seconds=st.sampled_from([0.0, 1.0, 2.0]), data=st.data())
+    def ack_and_take(self, who: str, seconds: float, data: st.DataObject) -> None:
+        """Finish all that is held, and take from as many sub-queues as may give something."""
+        self.clock.advance(seconds)
+        held = [row.task_id for row in self.model.held_by(who)]
+        self._both(who, lambda tube: tube.ack_many(held))
+        named = {"per_utube": data.draw(st.integers(1, 3))} if self.has_utubes else {}
+        self._both(who, lambda tube: tube.take_many(4, **named))
 
     @precondition(lambda self: len(self.model.rows) > 5)
     @rule(who=SESSIONS)
@@ -345,10 +431,14 @@ class QueueAgainstModel(RuleBasedStateMachine):
         return task_id
 
 
-def run_machine(
-    kind: type[QueueAgainstModel], engine: OnSpark, location: str, profile: settings
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_queue_against_model_agrees_in_every_result_and_count(
+    engine: OnSpark, location: str
 ) -> None:
-    """Run a state machine, each example in a tube of its own."""
+    # Few of the examples have each option: a fault planted in one of the limits, or in `unique_for`, shows in ten.
+    profile = examples_on(engine, steps=20, times=10, nightly=100)
     clock = ManualClock()
     numbers = itertools.count()
     with engine.open(location, clock=clock) as main:
@@ -357,16 +447,6 @@ def run_machine(
         def machine() -> QueueAgainstModel:
             mortal = engine.open(location, clock=clock)
             mortal.cfg(ttr=TTR_OF_MORTAL)
-            return kind(clock, main, mortal, f"tube_{next(numbers)}")
+            return QueueAgainstModel(clock, main, mortal, f"tube_{next(numbers)}")
 
         run_state_machine_as_test(machine, settings=profile)
-
-
-@pytest.mark.thorough
-@pytest.mark.slow
-@pytest.mark.timeout(3_600)
-def test_queue_against_model_agrees_in_every_result_and_count(
-    engine: OnSpark, location: str
-) -> None:
-    profile = examples_on(engine, PROFILES["ci"], PROFILES["nightly"])
-    run_machine(QueueAgainstModel, engine, location, profile)

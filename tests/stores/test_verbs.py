@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.s3_store import ROOT, Store
+from tests.concurrency.s3_store import ROOT, Store, before_commit
 from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
-from tests.concurrency.test_store_requests import before_commit
 from tubeq_spark import CommitUnknownError, StoreError, TaskState
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.testing import ManualClock

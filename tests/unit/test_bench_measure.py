@@ -10,9 +10,8 @@ import pytest
 from bench import sides
 from bench.goals import goals
 from bench.measure import VERBS, Measured, Progress, interleave
-from bench.peers import postgres, with_procrastinate
 from bench.peers.run import Beside
-from bench.plan import Engine, Form, Part, Plan, Series, Session
+from bench.plan import Engine, Form, Series, Session
 from bench.results import Results
 from bench.run import Compared
 
@@ -25,10 +24,6 @@ def test_measured_of_several_calls_has_their_middle_and_what_nine_of_ten_stay_wi
     assert (measured.median("put"), measured.p90("put")) == (3.0, 5.0)
     assert measured.quartiles("put") == (2.0, 4.0)
     assert measured.tasks_per_second("put") == 100 / 3.0
-
-
-def test_measured_of_one_call_has_its_time_as_quartiles() -> None:
-    assert Measured(1, {"put": [7.0]}).quartiles("put") == (7.0, 7.0)
 
 
 def test_ratio_of_two_measured_is_the_middle_of_their_rounds() -> None:
@@ -70,20 +65,6 @@ def test_interleave_when_it_is_stopped_has_the_rounds_that_were_whole() -> None:
         assert [len(one.seconds[verb]) for verb in VERBS] == [2, 2, 2]
         assert (one.rounds, one.all_commits) == (2, 6)
         assert one.as_dict("put")["n"] == 2
-
-
-def test_plan_when_a_batch_is_large_has_the_verbs_on_tables_of_the_engine_and_those_on_items() -> (
-    None
-):
-    plan = Plan(parts=frozenset(Part), batches=(1, 100_000), rounds=2)
-
-    forms = {session: [(s.form, s.batch) for s in plan.series(session)] for session in Session}
-
-    assert forms == {
-        Session.NONE: [(Form.MANY, 1), (Form.ARROW, 100_000), (Form.MANY, 100_000)],
-        Session.RECOMMENDED: [(Form.MANY, 1), (Form.FRAMES, 100_000), (Form.MANY, 100_000)],
-        Session.DEFAULT: [(Form.MANY, 1)],
-    }
 
 
 @pytest.mark.parametrize(
@@ -186,20 +167,3 @@ def test_goals_beside_others_are_ratios_to_the_others_that_were_measured() -> No
         "native: take of 1, commit, 2,000,000 waiting / few": True,
     }
     assert met(Results(peers=Beside())) == {}
-
-
-def test_peer_on_a_server_that_is_not_here_is_skipped_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    installed = {"procrastinate"}
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in installed or None)
-    monkeypatch.delenv(postgres.VARIABLE, raising=False)
-
-    assert (
-        with_procrastinate.missing()
-        == "procrastinate is skipped: the package psycopg is not installed."
-    )
-    installed.add("psycopg")
-    assert str(postgres.missing()).startswith(
-        "Postgres is skipped: TUBEQ_BENCH_POSTGRES does not name a server"
-    )

@@ -6,8 +6,6 @@ which landed is found in a real history, is shown by the tests of concurrency.
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +13,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from delta.connect import exceptions as conflicts
 from pyspark.errors import PySparkRuntimeError
@@ -47,10 +44,7 @@ if TYPE_CHECKING:
 
 OPERATION_ID = 4711
 JVM = Committer(1)
-STATEMENTS = {
-    "merge": Statement("t", [Clause(None)], tasks=2),
-    "append": Statement("t", new=pa.table({}), size=2, tasks=2),
-}
+MERGE = Statement("t", [Clause(None)], tasks=2)
 #: Two rows, as the statement itself or the history tells.
 TWO = Affected(updated=2)
 
@@ -172,7 +166,7 @@ class Run:
 
     def __call__(
         self,
-        statement: Statement | None = STATEMENTS["merge"],
+        statement: Statement | None = MERGE,
         finish: Callable[[Affected], Any] = lambda affected: affected.total,
         attempt: Callable[[], object] = lambda: None,
     ) -> Any:
@@ -254,20 +248,19 @@ CASES = (
 ANEW = [case for case in CASES if case.expect is None]
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-each_statement = pytest.mark.parametrize("kind", STATEMENTS)
 
 
-def run_case(run: Run, case: Case, kind: str = "merge") -> None:
+def run_case(run: Run, case: Case) -> None:
     """Run an operation to the end that the case is to have."""
     if isinstance(case.expect, type):
         with pytest.raises(TubeqError if issubclass(case.expect, TubeqError) else case.expect) as e:
-            run(STATEMENTS[kind])
+            run()
         assert type(e.value) is case.expect
         if isinstance(e.value, CommitUnknownError):
             assert e.value.operation_id == OPERATION_ID
     else:
         # What begins anew is answered plainly the next time.
-        assert run(STATEMENTS[kind]) == (2 if case.expect is None else case.expect)
+        assert run() == (2 if case.expect is None else case.expect)
 
 
 def run_of(case: Case, *, after: Iterable[Exception] = (), **options: Any) -> Run:
@@ -276,30 +269,16 @@ def run_of(case: Case, *, after: Iterable[Exception] = (), **options: Any) -> Ru
     return Run(answers, [] if case.told is ... else [case.told], **options)
 
 
-@each_statement
 @each_case
-def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case, kind: str) -> None:
+def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case) -> None:
     run = run_of(case)
 
-    run_case(run, case, kind)
+    run_case(run, case)
 
     assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
     assert run.executed == (2 if case.expect is None else 1)
     assert run.loop.tally.total() == run.executed - 1
     assert run.is_free()
-
-
-@each_case
-def test_commit_when_others_came_first_once_ends_as_without_them(case: Case) -> None:
-    run = run_of(case, after=[conflict()])
-
-    run_case(run, case)
-
-    conflicts = 2 if case.expect is None else 1
-    assert [note.conflicts for note in run.engine.notes] == list(range(conflicts + 1))
-    assert run.loop.tally.at(run.table_lock) == conflicts
-    assert run.steps.count("conflicted") == conflicts
-    assert run.steps.count("read") == run.steps.count("decided") == conflicts + 1
 
 
 @each_case
@@ -340,15 +319,6 @@ def test_commit_when_the_way_breaks_after_it_landed_asks_the_history(
 
 
 # -- each step ------------------------------------------------------------------------------------
-
-
-def test_commit_when_all_goes_well_takes_its_steps_in_order() -> None:
-    run = Run([TWO])
-
-    assert run() == 2
-
-    assert run.steps == ["read", "decided", "committed"]
-    assert [(n.operation, n.tasks, n.conflicts) for n in run.engine.notes] == [("take", 2, 0)]
 
 
 def test_plan_without_a_statement_is_finished_without_a_commit() -> None:
@@ -414,18 +384,6 @@ def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_s
     assert run.steps == ["read", "conflicted", "read", "decided", "committed"]
 
 
-def test_finish_when_it_finds_that_less_was_changed_begins_anew() -> None:
-    run = Run([Affected(), TWO])
-
-    def finish(affected: Affected) -> int:
-        if affected.total < 2:
-            raise Stale
-        return affected.total
-
-    assert run(finish=finish) == 2
-    assert (run.executed, run.loop.tally.total()) == (2, 1)
-
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -473,21 +431,6 @@ def test_commit_when_it_cannot_be_settled_says_that_it_landed(
     assert run.executed == 1
 
 
-def test_commit_when_the_lock_file_cannot_be_released_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run([TWO], lock_file=tmp_path / "t.lock")
-    release = LockFile.release
-
-    def fails(lock_file: LockFile) -> None:
-        release(lock_file)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(LockFile, "release", fails)
-
-    assert run() == TWO.total
-
-
 # -- the budget -----------------------------------------------------------------------------------
 
 
@@ -512,9 +455,7 @@ def test_commit_without_retries_gives_up_at_the_first_conflict_and_is_counted_wi
     run = Run([conflict()])
 
     with pytest.raises(ConflictError):
-        run.loop.run(
-            "take", run.table_lock, lambda: Plan(STATEMENTS["merge"], lambda a: a), retries=False
-        )
+        run.loop.run("take", run.table_lock, lambda: Plan(MERGE, lambda a: a), retries=False)
 
     assert run.executed == 1
     assert run.loop.tally.total() == run.loop.tally.at(run.table_lock) == 1
@@ -527,13 +468,6 @@ def test_commit_when_its_time_is_up_begins_no_further_attempt() -> None:
         run()
 
     assert run.executed == 3
-
-
-def test_commit_when_its_first_attempt_lasts_longer_than_its_time_tries_again() -> None:
-    run = Run([conflict(), TWO], retry_seconds=2.5)
-    run.engine.while_running = lambda: run.wall.advance(100)
-
-    assert run() == 2
 
 
 def test_commit_when_another_process_holds_the_table_looks_ahead_while_it_is_next(
@@ -549,7 +483,7 @@ def test_commit_when_another_process_holds_the_table_looks_ahead_while_it_is_nex
             assert run.engine.looks.wait(30.0)
             assert run.executed == 1
         assert waiting.result(30.0) == 2
-    assert run.engine.ahead == [STATEMENTS["merge"].table]
+    assert run.engine.ahead == [MERGE.table]
 
 
 def test_commit_when_it_begins_anew_lets_others_of_the_process_in_between() -> None:

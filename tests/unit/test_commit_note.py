@@ -38,15 +38,6 @@ def test_newest_write_when_the_table_was_cleaned_since_is_the_write_before(
 
 PLAIN = Note("take", "0f-a", 2)
 FULL = Note("take", "0f-a", 2, 3, 1_800_000_000_000_000, 7, "3/1,2/1/4", Affected(1, 2, 0), 4711)
-TEXT = (
-    "tubeq operation=take session=0f-a conflicts=2 tasks=3 at=1800000000000000 base=7 "
-    "asked=3/1,2/1/4 changed=1/2/0 marker=4711"
-)
-
-
-def test_note_is_written_with_the_fields_that_it_has() -> None:
-    assert str(PLAIN) == "tubeq operation=take session=0f-a conflicts=2"
-    assert str(FULL) == TEXT
 
 
 @pytest.mark.parametrize("note", [PLAIN, FULL, Note("repair"), replace(PLAIN, operation_id=12)])
@@ -67,12 +58,6 @@ def test_commit_without_a_note_is_of_nobody() -> None:
     for text in ("", "by hand 4711", "tubeq", "(segment IN (4711))"):
         assert note_in(text) is None
         assert not is_of({"operationParameters": {"predicate": text}}, 4711)
-
-
-def test_commit_is_found_by_its_own_operation_id_alone() -> None:
-    commit = {"userMetadata": TEXT}
-    assert is_of(commit, 4711)
-    assert not any(is_of(commit, other) for other in (471, 47110, 711, -4711, 7, 0))
 
 
 def test_note_tells_what_each_call_of_a_take_asked_for_without_names() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.beside import beside_spark
 from tubeq_spark import InvalidOptionError, Queue, StoreError
-from tubeq_spark.admin.engines import committer_of_new, committer_without_session
+from tubeq_spark.admin.engines import committer_of_new
 from tubeq_spark.programs import read_defaults
 
 if TYPE_CHECKING:
@@ -57,16 +56,6 @@ def test_new_location_has_the_committer_that_the_page_names(scheme: str) -> None
     # Where only Spark commits, a program without a session is refused.
     assert found == ["spark" if cell in ("Spark", "refused") else "native" for cell in told]
     assert ("refused" in told) == (scheme in ("hdfs", "wasb", "catalog"))
-
-
-@pytest.mark.parametrize(
-    ("has_client", "has_credentials"), [*product((True, False), (True, False))]
-)
-def test_new_location_on_files_is_native_whatever_is_there(
-    *, has_client: bool, has_credentials: bool
-) -> None:
-    there: Any = {"has_client": has_client, "has_credentials": has_credentials}
-    assert committer_of_new("file", has_session=True, **there) == "native"
 
 
 @pytest.fixture
@@ -125,16 +114,6 @@ def test_new_location_when_the_environment_or_a_file_names_the_committer_has_tha
     with pytest.raises(StoreError, match="made by Spark"):
         Queue(None, place)
     assert not Path(place).exists()
-
-
-def test_committer_when_the_command_line_names_it_is_that_one_unread(native: Path) -> None:
-    assert read_defaults(location=str(native), engine="spark").committer() == "spark"
-    assert committer_without_session(native, "spark", "auto") == "spark"
-
-
-@pytest.mark.parametrize("place", ["hdfs://host/q", "main.queues"])
-def test_committer_where_only_spark_commits_is_spark_without_a_look(place: str) -> None:
-    assert committer_without_session(place, "auto", "native") == "spark"
 
 
 def test_engine_when_it_is_none_of_the_engines_is_refused(

@@ -53,11 +53,6 @@ def read_bundle(name: str) -> dict[str, Any]:
     return found
 
 
-def variables_in(value: object) -> set[str]:
-    """The bundle's variables that a part of it uses."""
-    return set(re.findall(r"\$\{var\.(\w+)\}", str(value)))
-
-
 BUNDLE, CONSUMER = (read_bundle(name) for name in ("databricks.yml", "databricks-consumer.yml"))
 
 
@@ -92,13 +87,6 @@ def test_tubeq_toml_when_read_shows_the_defaults() -> None:
     assert found.config == QueueConfig(durability="commit")
 
 
-def test_environment_when_given_wins_over_the_file() -> None:
-    variables = {"TUBEQ_CONFIG": str(CONF / "tubeq.toml"), "TUBEQ_LOCATION": "main.tubeq"}
-
-    assert read_defaults(None, variables).location == "main.tubeq"
-    assert read_defaults(None, variables).ttr == 60
-
-
 def test_bundle_settings_when_read_leave_dead_files_to_predictive_optimization() -> None:
     assert read_defaults(CONF / "databricks.toml", {}).config == QueueConfig(vacuum_hours=0)
 
@@ -128,20 +116,6 @@ def test_bundle_cluster_when_read_has_the_recommended_settings() -> None:
     assert {name: value for name, value in conf.items() if name not in CLUSTER} == {
         name: value for name, value in spark_conf().items() if name not in DELTA_ITSELF
     }
-
-
-def test_bundle_when_the_sweeper_is_all_it_has_asks_for_a_schema_and_a_node_type() -> None:
-    needed = {name for name, about in BUNDLE["variables"].items() if "default" not in about}
-
-    assert needed == {"schema", "node_type"}
-    assert variables_in(BUNDLE) | {"spark_version"} == BUNDLE["variables"].keys()
-    assert "include" not in BUNDLE
-
-
-def test_bundle_consumer_when_included_adds_variables_of_its_own() -> None:
-    assert "# include: [databricks-consumer.yml]" in lines("databricks.yml")
-    assert CONSUMER["variables"].keys() == {"tube", "handler", "results"}
-    assert variables_in(CONSUMER) == {*CONSUMER["variables"], "schema", "cluster"}
 
 
 def test_bundle_when_deployed_from_the_root_finds_its_files_and_a_principal() -> None:

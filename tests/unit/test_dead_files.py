@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -10,12 +11,12 @@ import pytest
 from delta.exceptions import MetadataChangedException
 
 from tubeq_spark import QueueConfig
-from tubeq_spark.admin.dead_files import DeadFiles, Tables
+from tubeq_spark.admin.dead_files import SYSTEM, DeadFiles, Tables
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.membership import Survey
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.locks.committer import Committer
-from tubeq_spark.storage.locks.table_lock import TableLock
+from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
 from tubeq_spark.storage.spark.tables import SparkTables
 from tubeq_spark.storage.tables.schema import LOG_CLEANUP
 
@@ -38,11 +39,14 @@ class FakeQueue:
         fails: Exception | None = None,
         cleanup: str = "false",
         ahead_us: int = 0,
+        **details: dict[str, Any],
     ) -> None:
         self.asked, self.fails, self.cleanup = asked, fails, cleanup
         #: How far this host's clock is ahead of the storage's.
         self.ahead_us = ahead_us
         self.ran: list[str] = []
+        #: What Delta tells of tables, by their names, and those that were vacuumed.
+        self.details, self.vacuumed = details, list[str]()
         #: What was noted: whether it was tried only.
         self.noted: list[bool] = []
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
@@ -64,7 +68,8 @@ class FakeQueue:
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         if sql.startswith("SHOW TBLPROPERTIES"):
             return [{"key": LOG_CLEANUP, "value": self.cleanup}]
-        return [{"tableFeatures": None, "properties": {}}]
+        found = {"tableFeatures": None, "properties": {}}
+        return [found | self.details.get(sql.rsplit(" ", 1)[1], {})]
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """Every commit was made just now."""
@@ -72,6 +77,8 @@ class FakeQueue:
 
     def run(self, sql: str) -> None:
         self.ran.append(sql.split(" ", maxsplit=1)[0])
+        if sql.startswith("VACUUM"):
+            self.vacuumed.append(sql.rsplit(" ", 1)[1])
         if self.fails is not None:
             raise self.fails
 
@@ -167,3 +174,29 @@ def test_remove_dead_files_when_delta_would_shorten_the_log_of_local_files_switc
 ) -> None:
     table_lock = TableLock(tmp_path / "t.lock")
     assert removed(FakeQueue(cleanup="true"), table_lock) == ["ALTER", "VACUUM"]
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        {"tableFeatures": ["appendOnly", "catalogManaged", "inCommitTimestamp"]},
+        {"tableFeatures": ["catalogOwned-preview"]},
+        {"properties": {"delta.feature.catalogManaged": "supported"}},
+    ],
+)
+def test_dead_files_of_a_catalog_managed_table_are_left_to_the_catalog(
+    detail: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    queue: Any = FakeQueue(managed=detail, own={}, last={})
+    lock = table_lock_of("catalog", "t", None)
+    tables = Tables(SYSTEM, [("own", lock), ("managed", lock), ("last", lock)], 0)
+
+    with caplog.at_level(logging.INFO, "tubeq_spark"):
+        assert DeadFiles(queue, surveyed(), HOUR).remove(tables)
+        survey = Survey({}, 0, {SYSTEM: HOUR}, {})
+        assert not DeadFiles(queue, survey, HOUR + 1).remove(tables)
+
+    assert queue.vacuumed == ["own", "last"]
+    assert [(record.levelname, "managed" in record.message) for record in caplog.records] == [
+        ("INFO", True)
+    ]

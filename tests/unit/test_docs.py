@@ -131,16 +131,6 @@ def test_diagram_when_compared_is_that_of_the_transitions() -> None:
     assert drawn == ["\n".join(["stateDiagram-v2", *lines])]
 
 
-def test_drawing_of_a_life_when_compared_has_every_change_but_those_it_names_below() -> None:
-    page = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
-    drawing, below = re.findall(r"```text\n(.*?)```\n\n(.*?)\n", page, flags=re.DOTALL)[0]
-
-    drawn = {event for event in states.TRANSITIONS if re.search(rf"\b{event}\b", drawing)}
-    assert states.TRANSITIONS.keys() - drawn == {"delete", "ttl"}
-    assert {"ttl", "delete"} <= {*re.findall(r"\w+", below)}
-    assert all(state.name.lower() in drawing for state in TaskState if state is not TaskState.DONE)
-
-
 def test_services_when_read_are_well_formed_and_start_what_there_is() -> None:
     written = {example.title for name in PAGES for example in examples(name)}
     blocks = [example for name in PAGES for example in examples(name)]

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.row_oracle import NOW, TABLE
-from tubeq_spark import Backoff, InvalidOptionError, TaskState
-from tubeq_spark.model.changes import Every, lease_ended
+from tubeq_spark import Backoff, InvalidOptionError
 from tubeq_spark.model.failures import (
     LEASE_ENDED,
     MOST_TEXT,
     error_text,
     error_texts,
-    headline,
     kind_of,
 )
-from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_US, US
 from tubeq_spark.storage.arrow.evaluate import column, of_table
-from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import clause_of
 
 BACKOFFS = st.builds(
     lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
@@ -36,28 +29,6 @@ BACKOFFS = st.builds(
 )
 
 
-def task(**changes: Any) -> StoredTask:
-    """A taken task whose lease ended a second ago, with a life of twenty."""
-    row = StoredTask(
-        segment=-1,
-        task_id=7,
-        state=TaskState.TAKEN,
-        pri=0,
-        utube=None,
-        data="{}",
-        created=NOW - 10 * US,
-        ttl=20 * US,
-        ttr=5 * US,
-        next_event=NOW - US,
-        expires_at=NOW + 10 * US,
-        owner="session/1",
-        attempts=1,
-        take_id=-1,
-        error="before",
-    )
-    return replace(row, **changes)
-
-
 # -- delays ------------------------------------------------------------------------------------------
 
 
@@ -65,16 +36,6 @@ def test_delay_when_there_is_no_jitter_grows_up_to_the_longest() -> None:
     backoff = Backoff(first=0.5, factor=3, most=10, jitter=0)
 
     assert [backoff.delay_us(n, 1) / US for n in range(7)] == [0.5, 0.5, 1.5, 4.5, 10, 10, 10]
-
-
-def test_delay_when_tasks_follow_one_another_is_spread_over_the_jitter() -> None:
-    backoff = Backoff(first=100, jitter=0.2)
-    delays = [backoff.delay_us(1, number) / US for number in range(5_000, 5_010)]
-
-    assert 80 <= min(delays) < 88
-    assert 112 < max(delays) <= 120
-    assert len(set(delays)) == len(delays)
-    assert backoff.delay_us(1, 5_000) == backoff.delay_us(1, 5_000)
 
 
 def test_delay_when_all_ids_are_seen_is_even_around_the_middle() -> None:
@@ -103,41 +64,6 @@ def test_delay_when_computed_by_an_expression_is_the_same(
     assert column(expression, of_table(row), None, 1).to_pylist() == [expected]
     delay, jitter = backoff.steps()[min(max(attempts, 1), len(backoff.steps())) - 1]
     assert abs(expected - delay) <= jitter
-
-
-# -- the end of a lease ------------------------------------------------------------------------------
-
-OF_THREE = replace(TABLE, max_attempts=3)
-
-
-@pytest.mark.parametrize(
-    ("attempts", "state", "delay", "end"), [(1, "~", 4, 54), (2, "~", 8, 58), (3, "!", 50, 50)]
-)
-def test_task_when_the_end_of_its_lease_is_written_is_delayed_from_then_on(
-    attempts: int, state: str, delay: int, end: int
-) -> None:
-    row = task(attempts=attempts, next_event=NOW - US, expires_at=NOW + 50 * US)
-    change = lease_ended(9, NOW, Backoff(first=4, factor=2, jitter=0))
-
-    (after,) = rows_after([clause_of(OF_THREE, Every(), change)], [row])
-
-    assert (after.state, after.next_event, after.expires_at) == (
-        (state, NOW + delay * US, NOW + end * US)
-    )
-    assert (after.error, after.owner, after.take_id) == (LEASE_ENDED, None, None)
-
-
-@pytest.mark.parametrize(
-    ("backoff", "error"), [(None, "before"), (Backoff(first=0, jitter=0), LEASE_ENDED)]
-)
-def test_task_when_the_end_of_its_lease_has_no_delay_is_ready(
-    backoff: Backoff | None, error: str
-) -> None:
-    change = lease_ended(9, NOW, backoff)
-
-    (after,) = rows_after([clause_of(OF_THREE, Every(), change)], [task()])
-
-    assert (after.state, after.next_event, after.error) == ("r", task().expires_at, error)
 
 
 # -- errors as text ----------------------------------------------------------------------------------
@@ -188,14 +114,6 @@ def test_error_when_it_is_too_long_keeps_its_first_line_and_its_end() -> None:
     assert text.endswith("line 4998\nline 4999")
 
 
-def test_error_when_it_is_one_long_line_keeps_its_beginning_and_its_end() -> None:
-    text = error_text("b" + "x" * 10_000 + "e")
-
-    assert text is not None
-    assert (len(text), text[0], text[-1]) == (MOST_TEXT, "b", "e")
-    assert error_text("x" * MOST_TEXT) == "x" * MOST_TEXT
-
-
 @given(st.text(st.characters(), max_size=5_000))
 def test_error_when_it_is_any_text_can_be_stored(given: str) -> None:
     text = error_text(given)
@@ -204,14 +122,6 @@ def test_error_when_it_is_any_text_can_be_stored(given: str) -> None:
     assert len(text) <= MOST_TEXT
     assert "\0" not in text
     text.encode()
-
-
-def test_error_when_it_cannot_be_said_is_its_type() -> None:
-    class Mute(Exception):  # noqa: N818  (a name)
-        def __str__(self) -> str:
-            raise RuntimeError
-
-    assert headline(Mute()) == error_text(Mute()) == "Mute"
 
 
 @pytest.mark.parametrize("bad", [1, True, b"why", ["why"], ValueError, object()])
@@ -230,13 +140,6 @@ def test_errors_when_they_are_by_id_are_those_of_the_tasks() -> None:
 def test_errors_when_a_task_has_none_are_refused(bad: Any) -> None:
     with pytest.raises(InvalidOptionError, match="error"):
         error_texts(bad, [1])
-
-
-def test_expressions_when_there_is_no_jitter_do_not_ask_for_the_id() -> None:
-    from tubeq_spark.storage.query import columns_of  # noqa: PLC0415
-
-    assert columns_of(predicates.backoff_us(Backoff(jitter=0))) == {"attempts"}
-    assert columns_of(predicates.backoff_us(Backoff())) == {"attempts", "task_id"}
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
-"""What fails or ends in this process after the commit of a take: no task stays taken without a caller."""
+"""What fails or ends in this process after the commit of a take, or clocks that jump: no task stays taken without a caller."""
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tubeq_spark import Queue, QueueConfig, QueueStateError
+from tubeq_spark import NotTakenError, PutItem, Queue, QueueConfig, QueueStateError, StoreError
 from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.testing import InMemoryQueue, ManualClock
-from tubeq_spark.verbs import after_take, exchange, take
+from tubeq_spark.verbs import exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,26 +23,32 @@ if TYPE_CHECKING:
 
 #: Seconds that no test waits in full.
 WAIT = 30.0
-
-
-def fails(*_: object) -> None:
-    raise MemoryError
+HOUR = 3_600.0
 
 
 class Landing:
-    """An observer that knows whether a take has landed."""
+    """An observer that knows whether a take has landed, and fails or does something at a step."""
 
     def __init__(self) -> None:
         self.has_landed = False
         self.then: Callable[[], object] = lambda: None
-        self.refuses: str | None = None
+        self.refuses: tuple[str, Exception] | None = None
 
     def __call__(self, step: str, operation: str) -> None:
-        if (step, operation) in {("committed", "take"), ("committed", "exchange")}:
+        if step == "committed" and operation in ("take", "exchange"):
             self.has_landed = True
             self.then()
-        if (step, operation) == ("read", self.refuses):
-            raise MemoryError
+        if self.refuses is not None and (step, operation) == ("read", self.refuses[0]):
+            raise self.refuses[1]
+
+
+class Wall(ManualClock):
+    """The wall clock of one process, which may jump ahead of the time that has passed."""
+
+    ahead = 0.0
+
+    def now(self) -> dt.datetime:
+        return super().now() + dt.timedelta(seconds=self.ahead)
 
 
 @pytest.fixture
@@ -49,34 +57,21 @@ def landing() -> Landing:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+def clock() -> Wall:
+    return Wall()
 
 
 @pytest.fixture
-def tube(landing: Landing, clock: ManualClock) -> Iterator[Tube]:
+def tube(landing: Landing, clock: Wall) -> Iterator[Tube]:
     with InMemoryQueue(clock=clock, config=QueueConfig(observer=landing)) as queue:
-        tube = queue.create_tube("work", "fifottl", ttr=50)
-        tube.put_many(["a", "b"])
+        tube = queue.create_tube("work", "fifottl")
+        tube.put_many(["a", PutItem("b", ttr=50)])
         yield tube
 
 
 @pytest.fixture
-def queues(tmp_path: Path) -> Iterator[tuple[Queue, Queue]]:
-    """Two of one place, with a tube that has two tasks."""
-    with (
-        Queue(None, str(tmp_path / "queue"), engine="native") as one,
-        Queue(None, str(tmp_path / "queue"), engine="native") as other,
-    ):
-        one.create_tube("work").put_many(["a", "b"])
-        yield one, other
-
-
-@pytest.fixture
-def without_memory(
-    tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
-) -> pytest.MonkeyPatch:
-    """From the next commit of a take on no session can be looked at."""
+def first(tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A task that is held; from the next commit of a take on no session can be looked at."""
     session = tube._ctx.queue.session
     hold = session.hold
 
@@ -85,181 +80,126 @@ def without_memory(
             raise MemoryError
         return hold()
 
+    (task,) = tube.take_many(1)
+    landing.has_landed = False
     monkeypatch.setattr(session, "hold", fails)
-    return monkeypatch
+    return task.task_id
 
 
 @pytest.fixture
-def without_session(tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the next commit of a take the session is another one, and then it cannot be looked at."""
-    session = tube._ctx.queue.session
-    hold = session.hold
-    owners = iter(["another/1"])
+def unmade(tube: Tube, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task that was taken can be made for its caller."""
 
-    def other() -> str:
-        if not landing.has_landed:
-            return hold()
-        owner = next(owners, None)
-        if owner is None:
-            raise MemoryError
-        return owner
+    def fails(*_: object) -> None:
+        raise MemoryError
 
-    monkeypatch.setattr(session, "hold", other)
+    monkeypatch.setattr(TubeEvents, "record", fails)
 
 
-@pytest.mark.usefixtures("without_memory")
-def test_take_when_its_session_cannot_be_looked_at_after_its_commit_hands_out_what_it_took(
-    tube: Tube,
-) -> None:
-    assert [task.data for task in tube.take_many(1)] == ["a"]
-    assert [task.data for task in tube.tasks_by_state("t")] == ["a"]
+def found(tube: Tube, state: str) -> list[object]:
+    return [task.data for task in tube.tasks_by_state(state)]
 
 
 def test_exchange_when_its_session_cannot_be_looked_at_after_its_commit_hands_out_what_it_took(
-    tube: Tube, landing: Landing, request: pytest.FixtureRequest
+    tube: Tube, first: int
 ) -> None:
-    (first,) = tube.take_many(1)
-    landing.has_landed = False
-    request.getfixturevalue("without_memory")
-
-    (second,) = tube.exchange(ack=[first.task_id], take=1)
-
-    assert second.data == "b"
+    assert [task.data for task in tube.exchange(ack=[first], take=1)] == ["b"]
+    assert found(tube, "t") == ["b"]
 
 
-@pytest.mark.usefixtures("without_memory")
-def test_take_when_another_call_can_take_no_more_keeps_what_it_took(
-    tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
+def test_ack_that_shares_the_commit_of_a_take_whose_lease_has_ended_is_done(
+    tube: Tube, first: int, clock: Wall, landing: Landing
 ) -> None:
-    # The second call loses what it took.
-    last = after_take.renew_if_slow
-    monkeypatch.setattr(
-        take,
-        "renew_if_slow",
-        lambda ctx, taken: [*last(ctx, taken)[:1], *[None for _ in taken[1:]]],
-    )
-
-    first, second = take.take_group(tube._ctx, [TakeRequest(1), TakeRequest(1)])
-
-    assert landing.has_landed
-    assert first is not None
-    assert [row.data for row in first.rows] == ['"a"']
-    assert second is None
-
-
-def test_exchange_when_its_lease_has_ended_and_cannot_be_renewed_has_acked_all_the_same(
-    clock: ManualClock, landing: Landing, request: pytest.FixtureRequest
-) -> None:
-    tube = request.getfixturevalue("tube")
-    (first,) = tube.take_many(1)
     landing.then = lambda: clock.advance(100)
-    landing.has_landed = False
-    request.getfixturevalue("without_memory")
 
-    assert tube.exchange(ack=[first.task_id], take=1) == []
-
-    assert [task.data for task in tube.tasks_by_state("r")] == ["b"]
-    assert list(tube.tasks_by_state("t")) == []
-
-
-@pytest.mark.parametrize("is_dead", [False, True])
-def test_ack_that_shares_the_commit_of_a_take_which_fails_after_it_is_done(
-    is_dead: bool, clock: ManualClock, landing: Landing, request: pytest.FixtureRequest
-) -> None:
-    tube = request.getfixturevalue("tube")
-    (first,) = tube.take_many(1)
-    landing.has_landed = False
-    if is_dead:
-        # Then the take begins anew by itself.
-        request.getfixturevalue("without_session")
-    else:
-        landing.then = lambda: clock.advance(100)
-        request.getfixturevalue("without_memory")
-
-    (acked,), taken = exchange.together(tube._ctx, [[first.task_id], TakeRequest(1)])
+    (acked,), taken = exchange.together(tube._ctx, [[first], TakeRequest(1)])
 
     assert acked.data == "a"
     assert isinstance(taken, MemoryError)
-    assert [task.data for task in tube.tasks_by_state("r")] == ["b"]
+    assert found(tube, "r") == ["b"]
 
 
+@pytest.mark.usefixtures("unmade")
+def test_take_when_its_tasks_cannot_be_made_gives_them_back(tube: Tube) -> None:
+    with pytest.raises(MemoryError):
+        tube.take_many(1)
+
+    assert [(task.data, task.attempts) for task in tube.tasks_by_state("r")] == [("a", 0), ("b", 0)]
+
+
+@pytest.mark.usefixtures("unmade")
+@pytest.mark.parametrize("error", [MemoryError(), StoreError("the storage fails")], ids=repr)
+@pytest.mark.parametrize(("jump", "passes"), [(0.0, 0.0), (HOUR, 0.0), (0.0, 2 * HOUR)])
 def test_take_when_its_tasks_can_neither_be_made_nor_given_back_is_given_back_later(
-    tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
+    tube: Tube, landing: Landing, clock: Wall, error: Exception, jump: float, passes: float
 ) -> None:
-    landing.refuses = "give_back"
-    with monkeypatch.context() as patch:
-        patch.setattr(TubeEvents, "record", fails)
-        with pytest.raises(MemoryError):
-            tube.take_many(1)
-    assert [task.data for task in tube.tasks_by_state("t")] == ["a"]
+    landing.refuses = "give_back", error
+    with pytest.raises(MemoryError):
+        tube.take_many(1)
+    clock.ahead = jump
+    clock.advance(passes)
+    tube._ctx.queue.unknown_takes.look()
+    assert "a" not in found(tube, "r")
 
     landing.refuses = None
     tube._ctx.queue.unknown_takes.look()
 
-    assert [task.data for task in tube.tasks_by_state("r")] == ["a", "b"]
+    assert found(tube, "r") == ["a", "b"]
 
 
-def test_take_when_its_tasks_cannot_be_made_gives_them_back(
-    tube: Tube, monkeypatch: pytest.MonkeyPatch
+def test_take_of_a_thread_when_its_observer_ends_that_thread_after_the_commit_gives_its_tasks_back(
+    tube: Tube, landing: Landing
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(TubeEvents, "record", fails)
-        with pytest.raises(MemoryError):
-            tube.take_many(1)
+    def leave() -> None:
+        raise SystemExit
 
-    assert [task.data for task in tube.tasks_by_state("r")] == ["a", "b"]
-    assert [task.attempts for task in tube.take_many(1)] == [1]
-
-
-def test_take_of_a_thread_when_its_observer_ends_that_thread_after_the_commit_gives_its_tasks_back() -> (
-    None
-):
-    def leave(step: str, operation: str) -> None:
-        if (step, operation) == ("committed", "take"):
-            raise SystemExit
-
-    with (
-        InMemoryQueue(config=QueueConfig(observer=leave)) as queue,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        tube = queue.create_tube("work")
-        tube.put_many(["a", "b"])
-
+    landing.then = leave
+    with ThreadPoolExecutor(1) as pool:
         error = pool.submit(tube.take_many, 1).exception(WAIT)
-        queue._context.unknown_takes.look()
+    tube._ctx.queue.unknown_takes.look()
 
-        assert isinstance(error, SystemExit)
-        assert [task.data for task in tube.tasks_by_state("r")] == ["a", "b"]
-
-
-def test_exchange_when_its_tasks_cannot_be_made_gives_them_back(
-    tube: Tube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (first,) = tube.take_many(1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TubeEvents, "record", fails)
-        with pytest.raises(MemoryError):
-            tube.exchange(ack=[first.task_id], take=1)
-
-    assert [task.data for task in tube.tasks_by_state("r")] == ["b"]
-    assert list(tube.tasks_by_state("t")) == []
+    assert isinstance(error, SystemExit)
+    assert found(tube, "r") == ["a", "b"]
 
 
 def test_take_when_its_queue_is_closed_after_its_commit_hands_out_nothing(
-    queues: tuple[Queue, Queue], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine, other = queues
-    tube = mine["work"]
-    took = tube._ctx.headroom.took
+    with (
+        Queue(None, str(tmp_path / "queue"), engine="native") as mine,
+        Queue(None, str(tmp_path / "queue"), engine="native") as other,
+    ):
+        tube = mine.create_tube("work")
+        tube.put_many(["a", "b"])
+        took = tube._ctx.headroom.took
 
-    def closed(duration_us: int) -> None:
-        took(duration_us)
-        mine.close()
+        def closed(duration_us: int) -> None:
+            took(duration_us)
+            mine.close()
 
-    monkeypatch.setattr(tube._ctx.headroom, "took", closed)
+        monkeypatch.setattr(tube._ctx.headroom, "took", closed)
+        with pytest.raises(QueueStateError):
+            tube.take()
 
-    with pytest.raises(QueueStateError):
-        tube.take()
+        assert [task.data for task in other["work"].take_many(2)] == ["a", "b"]
 
-    assert [task.data for task in other["work"].take_many(2)] == ["a", "b"]
+
+def test_session_when_a_clock_that_is_ahead_has_found_it_dead_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    common, wall = ManualClock(), Wall()
+    with InMemoryQueue(common) as queue, InMemoryQueue(wall, beside=queue) as other:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        (task,) = tube.take_many(1)
+        wall.ahead = HOUR
+        assert [each.data for each in other["work"].take_many(1)] == ["a"]
+
+        with caplog.at_level(logging.WARNING):
+            # A take renews the lease, as a heartbeat does.
+            common.advance(40)
+            assert tube.take(0) is None
+
+        assert [str(queue.identify()) in message for message in caplog.messages] == [True]
+        with pytest.raises(NotTakenError):
+            tube.ack(task.task_id)

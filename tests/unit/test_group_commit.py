@@ -53,12 +53,6 @@ def submit_behind_one(commits: Commits, numbers: list[int]) -> list[str | BaseEx
         return [future.exception(WAIT) or future.result() for future in rest]
 
 
-def test_submit_when_alone_runs_at_once() -> None:
-    group = GroupCommit[int, int](lambda requests: [request * 2 for request in requests])
-
-    assert [group.submit(n) for n in (1, 2)] == [2, 4]
-
-
 def test_submit_while_a_commit_runs_shares_the_next_one() -> None:
     commits = Commits()
 
@@ -66,13 +60,6 @@ def test_submit_while_a_commit_runs_shares_the_next_one() -> None:
 
     assert results == ["1", "2", "3"]
     assert [len(group) for group in commits.groups] == [1, 3]
-
-
-def test_submit_when_one_of_the_group_is_refused_gives_the_others_their_results() -> None:
-    results = submit_behind_one(Commits(), [1, -2])
-
-    assert results[0] == "1"
-    assert isinstance(results[1], ValueError)
 
 
 def test_submit_when_the_commit_fails_fails_for_all_of_the_group() -> None:
@@ -87,21 +74,6 @@ def test_submit_when_the_committing_thread_is_interrupted_tells_the_others_that_
     results = submit_behind_one(Commits(KeyboardInterrupt()), [1, 2])
 
     assert {type(error) for error in results} == {KeyboardInterrupt, CommitUnknownError}
-
-
-def test_submit_after_a_failure_works_again() -> None:
-    failures: list[Exception] = [RuntimeError()]
-
-    def run(requests: list[int]) -> list[int | Exception]:
-        if failures:
-            raise failures.pop()
-        return list(requests)
-
-    group = GroupCommit[int, int](run)
-    with pytest.raises(RuntimeError):
-        group.submit(1)
-
-    assert group.submit(2) == 2
 
 
 def test_submit_when_threads_of_the_last_group_ask_again_gathers_them() -> None:

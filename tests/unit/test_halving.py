@@ -90,22 +90,6 @@ def test_halves_when_one_of_many_is_bad_need_two_calls_a_level(tube: InMemoryTub
     assert len(handler.calls) == 1 + 2 * 10
 
 
-def test_halves_when_a_task_was_alone_do_not_call_again(tube: InMemoryTube) -> None:
-    handler = Handler({0})
-
-    report = batch_of(tube, 1).process(handler)
-
-    assert handler.calls == [[0]]
-    assert (report.failed, str(report.error)) == (1, "0")
-
-
-def test_halves_when_all_are_bad_say_so(tube: InMemoryTube) -> None:
-    report = batch_of(tube, 5).process(Handler(range(5)))
-
-    assert (report.done, report.failed) == (0, 5)
-    assert isinstance(report.error, ValueError)
-
-
 def test_halves_when_the_handler_is_broken_are_given_up(tube: InMemoryTube) -> None:
     handler = Handler(range(20_000))
 
@@ -115,18 +99,6 @@ def test_halves_when_the_handler_is_broken_are_given_up(tube: InMemoryTube) -> N
     alone = [part[0] for part in handler.calls if len(part) == 1]
     assert (report.failed, report.given_back) == (len(alone), 20_000 - len(alone))
     assert sorted(failed(tube)) == sorted(alone)
-    assert report.error is not None
-
-
-def test_halves_when_the_handler_breaks_later_keep_what_is_done(tube: InMemoryTube) -> None:
-    handler = Handler({0}, broken_from=13)
-
-    report = batch_of(tube, 1_000).process(handler)
-
-    done = {n for call in handler.calls[:12] if 0 not in call for n in call}
-    assert {task.data for task in tube.take_many(1_000)} == set(range(1_000)) - done
-    assert report.done == len(done)
-    assert len(handler.calls) <= 12 + PATIENCE
     assert report.error is not None
 
 

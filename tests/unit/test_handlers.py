@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import signal
 import threading
@@ -12,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.waiting import until
-from tubeq_spark import Bury, FailedTasks, InvalidOptionError, TaskState, TubeNotFoundError
-from tubeq_spark.runtime.stopping import Wake
+from tubeq_spark import Bury, FailedTasks, InvalidOptionError, TaskState
 from tubeq_spark.streams.process import in_thread
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 from tubeq_spark.workers.handlers import Ears
-from tubeq_spark.workers.loop import LOOK
 from tubeq_spark.workers.start import work
 
 if TYPE_CHECKING:
@@ -54,29 +51,16 @@ def left(tube: Tube, state: TaskState = TaskState.DELAYED) -> dict[Any, str]:
     return {str(task.data): task.error or "" for task in tube.tasks_by_state(state)}
 
 
-def work_as_child(
-    tube: Tube,
-    handler: Callable[[Any], None],
-    ears: Ears,
-    *,
-    threads: int = 1,
-    batch: int = 1,
-    time_limit: float | None = None,
-) -> None:
-    """Work as a child of `tubeq work --processes` does."""
-    work(
-        tube,
-        handler,
-        threads=threads,
-        batch=batch,
-        per_utube=1,
-        utube=None,
-        idle=0,
-        stop=None,
-        on_error="release",
-        time_limit=time_limit,
-        ears=ears,
-    )
+#: What a child of `tubeq work --processes` does by default.
+AS_CHILD: dict[str, Any] = {
+    "threads": 1, "batch": 1, "per_utube": 1, "utube": None, "idle": 0, "stop": None,
+    "on_error": "release", "time_limit": None,
+}  # fmt: skip
+
+
+def work_as_child(tube: Tube, handler: Callable[[Any], None], ears: Ears, **options: Any) -> None:
+    """Work as such a child."""
+    work(tube, handler, ears=ears, **AS_CHILD | options)
 
 
 def workers() -> int:
@@ -146,55 +130,23 @@ def test_work_when_what_a_handler_returns_has_not_run_its_task_has_failed(
     assert "nothing of it has run" in left(tube)["a"]
 
 
-def test_work_when_a_partial_is_of_an_object_whose_calls_are_coroutines_runs_them(
-    tube: Tube,
-) -> None:
-    tube.put("a")
-    handler = Called()
-
-    report = report_of(tube, functools.partial(functools.partial(handler, x=1), y=2))
-
-    assert (report.done, handler.seen) == (1, ["a"])
-
-
-@pytest.mark.parametrize("handler", [generator, asynchronous_generator])
-def test_work_when_a_handler_is_a_generator_function_refuses_it(tube: Tube, handler: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="handler"):
-        tube.work(handler, idle=0)
-
-
 @pytest.mark.parametrize("handler", [coroutine, generator, asynchronous_generator, Called()])
-def test_process_of_a_batch_when_a_handler_would_not_run_refuses_it(
-    tube: Tube, handler: Any
+def test_handler_when_it_would_not_run_is_refused_where_nothing_awaits_it(
+    queue: InMemoryQueue, tube: Tube, handler: Any
 ) -> None:
     tube.put("a")
     batch = tube.take_arrow(1)
 
+    if handler in (generator, asynchronous_generator):
+        with pytest.raises(InvalidOptionError, match="handler"):
+            tube.work(handler, idle=0)
     with pytest.raises(InvalidOptionError, match="handler"):
         batch.process(handler)
-
-    assert batch.release() == 1
-
-
-def test_process_of_a_batch_when_what_a_handler_returns_has_not_run_acks_nothing(
-    tube: Tube,
-) -> None:
-    tube.put_many(["a", "b"])
-
-    report = tube.take_arrow(2).process(returning(coroutine))
-
-    assert (report.done, report.failed) == (0, 2)
-    assert all("nothing of it has run" in error for error in left(tube).values())
-
-
-@pytest.mark.parametrize("callback", [coroutine, generator, asynchronous_generator, Called()])
-def test_callback_when_it_would_not_run_is_refused(
-    queue: InMemoryQueue, tube: Tube, callback: Any
-) -> None:
     with pytest.raises(InvalidOptionError, match="callback"):
-        tube.on_task_change(callback)
+        tube.on_task_change(handler)
     with pytest.raises(InvalidOptionError, match="on_task_change"):
-        queue.create_tube("other", on_task_change=callback)
+        queue.create_tube("other", on_task_change=handler)
+    assert batch.release() == 1
 
 
 # -- errors -------------------------------------------------------------------------------------------
@@ -207,25 +159,6 @@ class UnnamedError(FailedTasks):
         """Leave the reasons out."""
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "coroutine"])
-def test_work_when_an_error_names_no_tasks_though_it_is_of_that_class_the_task_has_failed(
-    tube: Tube, *, asynchronous: bool
-) -> None:
-    tube.put_many(["bad", "good"])
-
-    def handle(task: Task) -> None:
-        if task.data == "bad":
-            raise UnnamedError
-
-    async def handle_async(task: Task) -> None:
-        handle(task)
-
-    report = report_of(tube, handle_async if asynchronous else handle)
-
-    assert (report.done, report.failed) == (1, 1)
-    assert "reasons" in left(tube)["bad"]
-
-
 class SilentBury(Bury):
     """One that cannot say why."""
 
@@ -234,17 +167,27 @@ class SilentBury(Bury):
         raise ValueError
 
 
-def test_work_when_an_error_that_buries_cannot_say_why_buries_its_task(tube: Tube) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "coroutine"])
+@pytest.mark.parametrize(
+    ("error", "state", "said"),
+    [(UnnamedError, TaskState.DELAYED, "reasons"), (SilentBury, TaskState.BURIED, "Bury")],
+)
+def test_work_when_an_error_does_not_say_what_its_class_promises_the_task_has_failed(
+    tube: Tube, error: type[Exception], state: TaskState, said: str, *, asynchronous: bool
+) -> None:
     tube.put_many(["bad", "good"])
 
     def handle(task: Task) -> None:
         if task.data == "bad":
-            raise SilentBury
+            raise error
 
-    report = report_of(tube, handle)
+    async def handle_async(task: Task) -> None:
+        handle(task)
 
-    assert (report.done, report.buried) == (1, 1)
-    assert left(tube, TaskState.BURIED) == {"bad": "Bury"}
+    report = report_of(tube, handle_async if asynchronous else handle)
+
+    assert (report.done, report.failed) == (1, 1)
+    assert said in left(tube, state)["bad"]
 
 
 @pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
@@ -264,19 +207,6 @@ def test_work_when_what_a_coroutine_begins_exits_its_task_has_failed_and_the_oth
 
     assert (report.done, report.failed) == (5, 1)
     assert ends.__name__ in left(tube)["bad"]
-    until(lambda: not workers())
-
-
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "event loop"])
-def test_work_when_it_cannot_begin_leaves_no_thread(
-    queue: InMemoryQueue, *, asynchronous: bool
-) -> None:
-    tube = queue.create_tube("gone")
-    queue.tube("gone").drop()
-
-    with pytest.raises(TubeNotFoundError):
-        tube.work(coroutine if asynchronous else nothing, idle=0, threads=3)
-
     until(lambda: not workers())
 
 
@@ -368,34 +298,6 @@ def test_work_when_nothing_is_to_be_taken_ahead_and_a_call_has_lost_its_task_tak
 
     assert seen == ["first", "second"]
     assert queue.statistics(tube.name)["tasks"]["done"] == 2
-
-
-def test_work_when_it_takes_nothing_for_a_while_and_a_call_runs_rests(
-    queue: InMemoryQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tube = queue.create_tube("plain", max_attempts=5)
-    tube.put_many(["long", "bad"])
-    rests, during, wait = list[float](), list[float](), Wake.wait
-
-    def noted(wake: Wake, seconds: float) -> bool:
-        if seconds:
-            rests.append(seconds)
-        return wait(wake, seconds)
-
-    def handle(task: Task) -> None:
-        if task.data == "bad" and task.attempts == 1:
-            raise ValueError
-        if task.data == "long":
-            until(lambda: queue.statistics(tube.name)["calls"]["release"] == 1)
-            before = len(rests)
-            until(lambda: len(rests) > before + 3)
-            during.extend(rests[before + 1 : before + 3])
-
-    monkeypatch.setattr(Wake, "wait", noted)
-    report = report_of(tube, handle, threads=2)
-
-    assert (report.done, report.failed) == (2, 1)
-    assert during == [LOOK, LOOK]
 
 
 def test_work_when_a_service_manager_and_the_parent_signal_a_child_finishes_what_is_in_hand(

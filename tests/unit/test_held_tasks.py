@@ -50,14 +50,6 @@ def are_whole(held_tasks: HeldTasks, *ids: int) -> bool:
     return held_tasks.are_whole(rows)
 
 
-def test_find_when_any_is_unknown_is_none() -> None:
-    held_tasks = holding((-1, [1, 2]))
-
-    assert found(held_tasks, 2, 1) == [(2, -1), (1, -1)]
-    assert found(held_tasks, 1, 3) is None
-    assert held_tasks.find(TUBE + 1, [1]) is None
-
-
 def test_tasks_are_whole_only_if_they_are_all_rows_of_their_segments_as_written() -> None:
     held_tasks = holding((-1, [1, 2]), (-2, [3]))
     held_tasks.add(TUBE, [row(4, -3)])
@@ -73,38 +65,6 @@ def test_tasks_are_whole_only_if_they_are_all_rows_of_their_segments_as_written(
     assert not are_whole(held_tasks, 2)
     held_tasks.left(TUBE, [row(1, -1)])
     assert are_whole(held_tasks, 2)
-
-
-def test_left_when_some_leave_keeps_the_others_where_they_are() -> None:
-    held_tasks = holding((-1, [1, 2, 3]), (-2, [4]))
-
-    held_tasks.left(TUBE, [row(1, -1)])
-
-    assert found(held_tasks, 1) is None
-    assert found(held_tasks, 2, 3, 4) == [(2, -1), (3, -1), (4, -2)]
-    held_tasks.left(TUBE, [row(2, -1), row(3, -1), row(4, -2)])
-    assert not held_tasks.any_at(NOW)
-
-
-def test_gone_forgets_the_tasks_that_it_is_asked_for() -> None:
-    held_tasks = holding((-1, [1, 2]), (-2, [3]))
-
-    held_tasks.gone(lambda row: row.segment == -1)
-
-    assert held_tasks.attempt(TUBE, 2) is None
-    assert held_tasks.attempt(TUBE, 3) == 1
-
-
-def test_drop_forgets_all_tasks_of_a_take() -> None:
-    held_tasks = holding((-1, [1, 2]), (-2, [3]))
-    held_tasks.add_batch(-5, None)
-
-    held_tasks.drop([-1, -5])
-
-    assert held_tasks.attempt(TUBE, 1) is None
-    assert found(held_tasks, 3) == [(3, -2)]
-    held_tasks.left(TUBE, [row(3, -2)])
-    assert not held_tasks.any_at(NOW)
 
 
 def test_add_when_a_task_was_taken_again_knows_it_in_its_new_segment_only() -> None:
@@ -133,23 +93,6 @@ def test_any_at_counts_leases_that_last_and_batches() -> None:
     held_tasks.add_batch(-6, None)
     held_tasks.clear()
     assert not held_tasks.any_at(0)
-
-
-def test_compare_when_only_the_lease_has_ended_keeps_the_task() -> None:
-    held_tasks = holding((-1, [1, 2]))
-
-    held_tasks.compare(TUBE, 1, row(1, -1, lease_until=NOW), held=False)
-
-    assert found(held_tasks, 1, 2) == [(1, -1), (2, -1)]
-
-
-def test_compare_when_a_task_is_gone_forgets_it_and_keeps_the_others() -> None:
-    held_tasks = holding((-1, [1, 2]))
-
-    held_tasks.compare(TUBE, 1, None, held=False)
-
-    assert held_tasks.attempt(TUBE, 1) is None
-    assert are_whole(held_tasks, 2)
 
 
 @pytest.mark.parametrize("held", [True, False])

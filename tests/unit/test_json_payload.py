@@ -12,8 +12,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tubeq_spark.cli.call import json_text
 from tubeq_spark.errors import InvalidOptionError
@@ -23,17 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
-
-TEXT = st.text(st.characters(codec="utf-8"))
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=10,
-)
 
 
 class Number(IntEnum):
@@ -56,14 +43,6 @@ def deep() -> list[Any]:
     for _ in range(100_000):
         value = [value]
     return value
-
-
-@given(VALUES)
-def test_decode_of_encode_is_the_value(value: Any) -> None:
-    back = decode(encode(value))
-
-    assert back == value
-    assert repr(back) == repr(value)
 
 
 @pytest.mark.parametrize(

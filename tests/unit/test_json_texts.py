@@ -105,15 +105,6 @@ def test_bad_texts_of_one_is_the_verdict_on_it(text: str) -> None:
     assert bad_texts(column('{"x": 1}', text, "[2]")) == (not TEXTS[text])
 
 
-def test_bad_texts_of_all_counts_those_that_are_bad_by_themselves() -> None:
-    pieces = [column(*list(TEXTS)[::2]), column(None), column(), column(*list(TEXTS)[1::2])]
-    texts = pa.chunked_array([chunk for piece in pieces for chunk in piece.chunks])
-
-    assert bad_texts(texts) == 1 + sum(not good for good in TEXTS.values())
-    assert bad_texts(column()) == 0
-    assert bad_texts(texts.slice(5, 7)) == sum(not good for good in list(TEXTS.values())[10:24:2])
-
-
 PIECES = st.sampled_from(
     [
         '{"a":',

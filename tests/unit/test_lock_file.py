@@ -93,23 +93,6 @@ def test_acquire_when_it_is_entered_twice_is_free_after_the_second_release(
     assert is_free(path)
 
 
-def test_acquire_when_another_holds_it_waits_for_its_release(kind: str, path: Path) -> None:
-    steps: list[str] = []
-    holds = threading.Event()
-
-    def second() -> None:
-        with LockFile(path).holding():
-            steps.append("second")
-
-    with ThreadPoolExecutor(1) as pool:
-        with LockFile(path).holding():
-            waiting = pool.submit(second)
-            holds.wait(0.1)
-            steps.append("first")
-        waiting.result(WAIT)
-    assert steps == ["first", "second"]
-
-
 def test_acquire_when_another_holds_it_prepares_once_before_it_is_there(path: Path) -> None:
     steps: list[str] = []
     is_next = threading.Event()
@@ -250,12 +233,6 @@ def test_acquire_when_it_is_interrupted_at_the_end_holds_nothing(
     monkeypatch.undo()
 
     assert is_free(path)
-
-
-def test_acquire_when_it_cannot_be_had_at_all_raises(tmp_path: Path) -> None:
-    (tmp_path / "work.lock").mkdir()
-    with pytest.raises(OSError, match=r"work\.lock"):
-        LockFile(tmp_path / "work.lock").acquire()
 
 
 _FORKED = """

@@ -1,4 +1,4 @@
-"""The note beside a lock file: which JVM may still be committing, and who waits for it."""
+"""The locks of a table and the note beside: which JVM may still be committing, and who waits for it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from filelock import FileLock, Timeout
 
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.locks.committer import NO_JVM, Committer, Host, JvmNote, processes
 from tubeq_spark.storage.locks.table_lock import TableLock
+from tubeq_spark.storage.spark import guarded_write
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
 HERE = Host("host", "machine", "boot", "pid:[1]")
 MAC = Host("mac")
 MINE = Committer(1, HERE, "100")
 OTHER = Committer(2, HERE, "200")
+WAIT = 30.0
 
 
 @dataclass
@@ -159,22 +164,17 @@ def test_writing_without_a_jvm_waits_for_a_noted_jvm_even_of_its_own_process_and
     assert note.read() == MINE
 
 
-def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: JvmNote) -> None:
-    note.write(OTHER)
-    # Its process id belongs to another process by now.
-    with table_lock(lock_file, FakeProcesses({2: "300"})).writing(mine):
-        assert note.read() is None
-
-
-def test_writing_when_the_noted_jvm_ends_meanwhile_waits_for_it(
-    lock_file: Path, note: JvmNote
+@pytest.mark.parametrize("nth", [0, 3])
+def test_writing_when_the_noted_jvm_is_gone_or_ends_meanwhile_goes_on(
+    lock_file: Path, note: JvmNote, nth: int
 ) -> None:
     note.write(OTHER)
-    running = FakeProcesses({2: "200"})
-    wall = Waits(running.running.clear)
+    # If it is gone, its process id belongs to another process by now.
+    running = FakeProcesses({2: "200" if nth else "300"})
+    wall = Waits(running.running.clear, nth)
     began = wall.monotonic()
     with table_lock(lock_file, running, wall).writing(mine):
-        assert wall.monotonic() > began
+        assert (wall.monotonic() > began) == bool(nth)
         assert note.read() is None
 
 
@@ -191,23 +191,6 @@ def test_writing_when_the_noted_jvm_lives_on_refuses_and_says_what_helps(
     note.path.unlink()
     with own.changing(mine):
         pass
-
-
-def test_writing_when_who_waits_is_killed_leaves_the_note_to_the_next(
-    lock_file: Path, note: JvmNote
-) -> None:
-    note.write(OTHER)
-    running = FakeProcesses({2: "200"})
-
-    def die() -> None:
-        raise SystemExit
-
-    with pytest.raises(SystemExit):
-        table_lock(lock_file, running, Waits(die)).writing(mine).__enter__()
-    assert note.read() == OTHER
-    running.running.clear()
-    with table_lock(lock_file, running).writing(mine):
-        assert note.read() is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"pid": 1}', "null", "\x80"])
@@ -248,6 +231,68 @@ def test_is_gone_where_it_cannot_be_known_is_false(
 ) -> None:
     committer = replace(OTHER, host=noted)
     assert committer.is_gone(FakeProcesses(running, here)) is is_gone
+
+
+# -- the lock of a table that is not the queue's ------------------------------------------------------
+
+
+def is_held(lock_file: Path) -> bool:
+    """Whether another process could not have it."""
+    try:
+        with FileLock(lock_file, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+@pytest.fixture
+def write(
+    lock_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[], object]], object]:
+    """`guarded_write` to a table with this lock."""
+    lock = TableLock(lock_file, ManualClock(), FakeProcesses({1: "100", 2: "200"}))
+    monkeypatch.setattr(guarded_write, "_lock_of", lambda *_: lock)
+    monkeypatch.setattr(guarded_write, "committer_of", lambda _: replace(MINE))
+    spark = cast("SparkSession", None)
+    return lambda action: guarded_write.guarded_write(spark, "/tables/pages", action)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_left"),
+    [
+        (ConnectionResetError(), True),
+        (KeyboardInterrupt(), True),
+        (CommitUnknownError("lost", 1), True),
+        (StoreError(), False),
+        # The program's own mistake: no statement was running.
+        (ValueError(), False),
+    ],
+)
+def test_guarded_write_when_it_fails_leaves_the_note_unless_it_was_answered(
+    write: Callable[[Callable[[], object]], object],
+    lock_file: Path,
+    note: JvmNote,
+    error: BaseException,
+    *,
+    is_left: bool,
+) -> None:
+    def fail() -> None:
+        assert is_held(lock_file)
+        assert note.read() == MINE
+        raise error
+
+    with pytest.raises(type(error)):
+        write(fail)
+
+    assert note.read() == (MINE if is_left else None)
+    assert not is_held(lock_file)
+    # The same JVM goes on, and the note stays: nobody knows when that statement ends.
+    assert write(lambda: is_held(lock_file))
+    assert note.read() == (MINE if is_left else None)
+    note.write(OTHER)
+    with pytest.raises(StoreError, match="may still be committing"):
+        write(lambda: pytest.fail("it was let in"))
+    assert not is_held(lock_file)
 
 
 def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> None:

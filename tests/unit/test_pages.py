@@ -1,8 +1,9 @@
-"""The page of a snapshot: all that it says is escaped, and it is one file without scripts."""
+"""The page of a snapshot: all that it says is escaped, also on a terminal, and it is one file without scripts."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,21 +13,13 @@ from uuid import UUID
 import pytest
 
 from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics, UtubeCounts
-from tubeq_spark.markup import joined
-from tubeq_spark.observe.pages import (
-    age,
-    document,
-    now,
-    overview,
-    policy,
-    size,
-    tube_details,
-    tube_now,
-)
+from tubeq_spark.markup import Html, fields, joined, printable, printable_json, table, tag
+from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot, flows
 from tubeq_spark.storage.note import Commit
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+AT_US = 1_767_323_045_000_000
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'&"
 
 
@@ -49,28 +42,8 @@ class Texts(HTMLParser):
         self.texts.append(data)
 
 
-def metrics(**given: Any) -> TubeMetrics:
-    return TubeMetrics(
-        **{
-            "type": "fifo",
-            "ready": 1_200,
-            "delayed": 2,
-            "taken": 3,
-            "buried": 4,
-            "oldest_ready_age": 90.0,
-            "leases_ending": 0,
-            "unswept": 5,
-            "unswept_age": 3600.0,
-            "conflicts": 7,
-            "calls": {"put": 1_300, "ack": 0},
-            "commits": 99,
-            "last_commit": AT,
-            "log_commits": None,
-            "files": 12,
-            "size_bytes": 3_400_000,
-        }
-        | given
-    )
+def text_of(page: str) -> str:
+    return " ".join(Texts(page).texts)
 
 
 def snapshot(*problems: Problem, location: str = "/data/q", **tubes: TubeSnapshot) -> Snapshot:
@@ -78,28 +51,23 @@ def snapshot(*problems: Problem, location: str = "/data/q", **tubes: TubeSnapsho
 
 
 def tube(name: str = "mail", *, done: int = 10, stored: int = 1_209, **given: Any) -> TubeSnapshot:
-    return TubeSnapshot(name, metrics(**given), done, stored)
+    counts = {"ready": 1_200, "delayed": 2, "taken": 3, "buried": 4, "leases_ending": 0}
+    ages = {"oldest_ready_age": 90.0, "unswept": 5, "unswept_age": 3600.0, "conflicts": 7}
+    stored_in = {"commits": 99, "last_commit": AT, "log_commits": None, "files": 12}
+    values: dict[str, Any] = {"type": "fifo", "calls": {"put": 1_300}, "size_bytes": 3_400_000}
+    metrics = TubeMetrics(**values | counts | ages | stored_in | given)
+    return TubeSnapshot(name, metrics, done, stored)
 
 
 def test_overview_given_tubes_has_depth_ages_throughput_and_storage() -> None:
-    moving = TubeSnapshot("mail", metrics(), 10, 1_209, Flow(2.5, 0.25, 30.0))
+    moving = replace(tube(), flow=Flow(2.5, 0.25, 30.0))
 
-    page = Texts(document("q", overview(snapshot(mail=moving, empty=tube("empty")))))
+    text = text_of(pages.document("q", pages.overview(snapshot(mail=moving, empty=tube("empty")))))
 
-    text = " ".join(page.texts)
-    for shown in (
-        "/data/q",
-        "1,200",
-        "90 s",
-        "2.5",
-        "0.2",
-        "3 MB",
-        "2026-01-02 03:04:05",
-        "60 min",
-    ):
+    for shown in ("/data/q", "1,200", "90 s", "2.5", "0.2", "3 MB", "2026-01-02 03:04:05"):
         assert shown in text
-    assert "No problem was found." in text
-    assert "the last 30 s, by all processes" in text
+    for shown in ("60 min", "No problem was found.", "the last 30 s, by all processes"):
+        assert shown in text
 
 
 def test_pages_given_hostile_values_show_them_as_text() -> None:
@@ -111,10 +79,10 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
     commit = Commit(1, 0, HOSTILE, HOSTILE, 1, 0, None, None)
     counts = UtubeCounts(HOSTILE, 1, 2, 3, 4, AT)
     details = TubeDetails([commit], [counts], {HOSTILE: 1}, HOSTILE)
-    both = joined([tube_now(evil), now(details, AT), tube_details(evil, [commit])])
-    reported = overview(found, details={HOSTILE: details})
-    for body in (reported, overview(found, lambda name: name), both):
-        made = document(HOSTILE, body, refresh=5)
+    parts = [pages.tube_now(evil), pages.now(details, AT), pages.tube_details(evil, [commit])]
+    reported = pages.overview(found, details={HOSTILE: details})
+    for body in (reported, pages.overview(found, lambda name: name), joined(parts)):
+        made = pages.document(HOSTILE, body, refresh=5)
         page = Texts(made)
         assert "script" not in page.tags
         assert "\x1b" not in made
@@ -124,11 +92,12 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
 
 
 def test_document_when_opened_loads_nothing_and_may_run_nothing() -> None:
-    page = document("q", overview(snapshot(Problem("sweeper", "mail", "late"), mail=tube())))
+    found = snapshot(Problem("sweeper", "mail", "late"), mail=tube())
+    page = pages.document("q", pages.overview(found))
 
     assert not re.search(r"https?://|url\(|@import|<(script|link|img|iframe)", page)
-    assert "default-src 'none'" in policy()
-    assert "unsafe" not in policy()
+    assert "default-src 'none'" in pages.policy()
+    assert "unsafe" not in pages.policy()
     assert "refresh" not in page
 
 
@@ -137,57 +106,38 @@ def test_sessions_when_listed_have_where_they_are_what_they_hold_and_how_long() 
         until = None if seconds is None else AT + dt.timedelta(seconds=seconds)
         return SessionInfo(UUID(int=number), "m", "host-7", 4_321, AT, until, 1, tubes)
 
-    found = replace(
-        snapshot(), sessions=[info(1, 30, mail=1_000, web=2), info(2, -60), info(3, None)]
-    )
+    sessions = [info(1, 30, mail=1_000, web=2), info(2, -60), info(3, None)]
 
-    text = " ".join(Texts(overview(found)).texts)
+    text = text_of(pages.overview(replace(snapshot(), sessions=sessions)))
 
     for shown in ("1,000 of mail, 2 of web", "30 s left", "ended 60 s ago", "without end", "4321"):
         assert shown in text
-    assert "No session" in overview(snapshot())
+    assert "No session" in pages.overview(snapshot())
 
 
-def test_subqueues_when_listed_have_their_tasks_and_the_age_of_the_oldest() -> None:
+def test_details_when_shown_have_subqueues_failures_and_conflicts() -> None:
     counts = [UtubeCounts("a", 1_000, 1, 2, 3, AT), UtubeCounts(None, 0, 0, 0, 1, AT)]
+    commits = [Commit(number, AT_US, "take", "s", 1, 2, None, None) for number in range(3)]
+    details = TubeDetails(commits, counts, {"ValueError": 1_200, "TypeError": 3}, "Task 7 is next.")
 
-    made = now(TubeDetails(subqueues=counts), AT + dt.timedelta(seconds=90))
-    text = " ".join(Texts(made).texts)
+    text = text_of(pages.now(TubeDetails(subqueues=counts), AT + dt.timedelta(seconds=90)))
+    report = pages.overview(snapshot(), details={"mail": details, "new": TubeDetails()})
 
     assert "The 2 with the most tasks. sub-queue ready taken" in text
     assert "a 1,000 1 2 3 90 s tasks without one 0 0 0 1 90 s" in text
-    assert "None of them has tasks." in now(TubeDetails(subqueues=[]), AT)
-    assert now(TubeDetails(), AT) == ""
-
-
-def test_report_when_made_names_the_tube_of_each_part() -> None:
-    details = TubeDetails((), [], {"ValueError": 1_200, "TypeError": 3}, "Task 7 is next.")
-
-    text = " ".join(Texts(overview(snapshot(), details={"mail": details})).texts)
-
-    assert "First ready task of mail Task 7 is next." in text
-    assert "Failures of mail" in text
-    assert "error tasks ValueError 1,200 TypeError 3 Sub-queues of mail" in text
-
-
-def test_conflicts_when_reported_are_those_of_the_commits_that_were_read() -> None:
-    us = 1_767_323_045_000_000
-    commits = [Commit(number, us, "take", "s", 1, 2, None, None) for number in range(3)]
-
-    made = overview(snapshot(), details={"mail": TubeDetails(commits), "new": TubeDetails()})
-
-    assert '<td>mail</td><td class="n">6</td><td class="n">3</td><td>2026-01-02 03:04:05' in made
-    assert '<td>new</td><td class="n">0</td><td class="n">0</td><td></td>' in made
-    assert "take" in tube_details(tube(), commits)
+    assert "None of them has tasks." in pages.now(TubeDetails(subqueues=[]), AT)
+    assert pages.now(TubeDetails(), AT) == ""
+    assert "First ready task of mail Task 7 is next." in text_of(report)
+    assert "Failures of mail" in report
+    assert "error tasks ValueError 1,200 TypeError 3 Sub-queues of mail" in text_of(report)
+    assert '<td>mail</td><td class="n">6</td><td class="n">3</td><td>2026-01-02 03:04:05' in report
+    assert '<td>new</td><td class="n">0</td><td class="n">0</td><td></td>' in report
+    assert "take" in pages.tube_details(tube(), commits)
 
 
 def test_flows_when_looked_at_again_are_of_what_was_put_and_done_between() -> None:
     before = snapshot(a=tube("a", done=10, stored=100), again=tube("again", done=5))
-    now = {
-        "a": tube("a", done=40, stored=110),
-        "again": tube("again", done=0),
-        "new": tube("new"),
-    }
+    now = {"a": tube(done=40, stored=110), "again": tube(done=0), "new": tube()}
 
     found = flows(now, AT + dt.timedelta(seconds=20), before)
 
@@ -196,16 +146,56 @@ def test_flows_when_looked_at_again_are_of_what_was_put_and_done_between() -> No
     assert flows(now, AT, before)["a"].flow is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(None, ""), (0, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (200_000, "2 d")],
-)
-def test_age_is_in_the_unit_that_it_is_read_in(seconds: float | None, shown: str) -> None:
-    assert age(seconds) == shown
+def test_ages_and_sizes_are_in_the_unit_that_they_are_read_in() -> None:
+    seconds = (None, 0, 119, 120, 7_200, 200_000)
+    assert [pages.age(each) for each in seconds] == ["", "0 s", "119 s", "2 min", "2 h", "2 d"]
+    sizes = (0, 1_000, 2_500_000, 3e12)
+    assert [pages.size(each) for each in sizes] == ["0 B", "1 KB", "2 MB", "3 TB"]
+
+
+# -- HTML, and texts on a terminal --------------------------------------------------------------------
+
+
+def test_tag_escapes_what_is_no_html() -> None:
+    made = tag("a", "<i>'1'", href='"><script>', class_="x", hidden=None, open=False, required=True)
+
+    assert made == (
+        '<a href="&quot;&gt;&lt;script&gt;" class="x" required>&lt;i&gt;&#x27;1&#x27;</a>'
+    )
+    assert tag("p", tag("b", 1234567), None, 0.5, True) == "<p><b>1,234,567</b>0.5True</p>"
+    assert joined(["<", Html("<br>"), tag("input", name="x")]) == '&lt;<br><input name="x">'
+
+
+def test_table_given_more_rows_than_its_limit_says_how_many_are_left_out() -> None:
+    made = table(["<", "n"], [["<", 1], ["b", 2], ["c", 3]], limit=1)
+
+    assert made.count("<tr>") == 2
+    assert '<th scope="col">&lt;</th>' in made
+    assert '<td>&lt;</td><td class="n">1</td>' in made
+    assert made.endswith("<p>… and 2 more</p>")
+    assert "more" not in table(["a"], [["b"]], limit=1)
+    made = fields("<b>", [("a", "<"), ("n", None)])
+    assert made.startswith("<table><caption>&lt;b&gt;</caption><tbody><tr>")
+    assert '<th scope="row">a</th><td>&lt;</td>' in made
 
 
 @pytest.mark.parametrize(
-    ("count", "shown"), [(0, "0 B"), (1_000, "1 KB"), (2_500_000, "2 MB"), (3e12, "3 TB")]
+    ("text", "shown"),
+    [
+        ("plain, é, 漢字 and 👩\u200d👧", "plain, é, 漢字 and 👩\u200d👧"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x9b2J\x7f\x00", "\\x9b2J\\x7f\\x00"),
+        ("a\rb\x08", "a\\rb\\x08"),
+        ("\u202eevil\u2066", "\\u202eevil\\u2066"),
+        ("half \ud800", "half \\ud800"),
+    ],
 )
-def test_size_is_in_the_unit_that_it_is_read_in(count: float, shown: str) -> None:
-    assert size(count) == shown
+def test_text_when_it_controls_a_terminal_has_escapes(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    as_json = printable_json(json.dumps(text, ensure_ascii=False))
+    assert json.loads(as_json) == text
+    assert printable(as_json) == as_json
+    assert tag("i", text, title=text) == f'<i title="{shown}">{shown}</i>'
+    lines = "a\tb\nc"
+    assert (printable(lines), tag("i", lines)) == ("a\\tb\\nc", f"<i>{lines}</i>")
+    assert printable("a\nb\x1b\t", "\n\t") == "a\nb\\x1b\t"

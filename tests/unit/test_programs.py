@@ -1,35 +1,45 @@
-"""How programs end: `tubeq` and those of `jobs/` by the same codes, and with one sentence."""
+"""How programs end: `tubeq` and those of `jobs/` by the same codes and with one sentence, also where a package is missing."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
 import logging
+import subprocess
 import sys
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 import typer
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from typer.testing import CliRunner
 
+import tubeq_spark
+from tests.programs import environment
 from tubeq_spark import (
     ConflictError,
     InvalidOptionError,
     StoreError,
     TubeNotFoundError,
+    TubeqError,
 )
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
+from tubeq_spark.cli.exit_codes import code_of
+from tubeq_spark.cli.program import report_error
 from tubeq_spark.jobs.program import running, starting
 from tubeq_spark.jobs.sweeping import command as sweeper
-from tubeq_spark.programs import BadUseError, ExitCode, how_to_install, read_defaults, run_program
+from tubeq_spark.model.error_text import how_to_install, missing, reason_of
+from tubeq_spark.programs import BadUseError, ExitCode, run_program
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+DOCS = Path(__file__).parents[2] / "docs"
 LOST = "stopped at once; nothing is lost: what was taken and not acked is given back"
-#: `tests/unit/test_exit_codes.py` has the codes of all errors.
 ENDINGS = [
     (InvalidOptionError("pri=-1"), 2, "pri=-1"),
     (TubeNotFoundError("no tube"), 2, "no tube"),
@@ -38,6 +48,11 @@ ENDINGS = [
     (OSError("disk"), 3, "failed: disk"),
     (ValueError("a bug\nof two lines"), 3, "failed: a bug"),
     (KeyboardInterrupt(), 130, LOST),
+]
+PUBLIC = [
+    value
+    for name in tubeq_spark.__all__
+    if isinstance(value := getattr(tubeq_spark, name), type) and issubclass(value, TubeqError)
 ]
 
 
@@ -54,6 +69,9 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+# -- exit codes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("error", "code", "sentence"), ENDINGS)
@@ -77,18 +95,29 @@ def test_tubeq_and_a_program_when_they_meet_an_error_end_alike(
     assert (of_tubeq.stdout, of_tubeq.stderr) == ("", f"tubeq: {sentence}\n")
 
 
-def test_program_when_bad_use_is_said_by_itself_ends_with_2(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("error", PUBLIC, ids=lambda error: error.__name__)
+def test_program_when_it_ends_by_an_error_says_it_and_has_the_code_of_the_table(
+    error: type[TubeqError], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_program("mine.py", raising(BadUseError("no such column"))) == ExitCode.BAD_USE
-    assert capsys.readouterr().err == "mine.py: no such column\n"
+    code = report_error("mine", error("it broke"))
+
+    assert capsys.readouterr().err == "mine: it broke\n"
+    page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+    assert page.count(f"\n| `{error.__name__}` | {code.value} | ") == 1
 
 
-def test_program_when_its_work_ends_returns_what_that_returned(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert [run_program("mine.py", partial(int, code)) for code in (0, 1, 77)] == [0, 1, 77]
-    assert capsys.readouterr() == ("", "")
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DamagedFileError("f"), ExitCode.FAILED),
+        (StoreError("f", passes=True), ExitCode.FAILED),
+        (BadUseError("f"), ExitCode.BAD_USE),
+        (ModuleNotFoundError("f"), ExitCode.BAD_USE),
+        (ZeroDivisionError("f"), ExitCode.FAILED),
+    ],
+)
+def test_code_of_other_errors_is_that_of_their_kind(error: BaseException, code: ExitCode) -> None:
+    assert code_of(error) is code
 
 
 def test_program_when_verbose_shows_where_an_error_came_from_and_the_log(
@@ -112,9 +141,14 @@ def test_program_when_verbose_shows_where_an_error_came_from_and_the_log(
     assert said.endswith("mine.py: gone\n")
 
 
-def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_program_when_it_is_done_returns_and_when_it_failed_exits() -> None:
+    # A notebook of Databricks takes any exit for a failure.
+    starting.end(ExitCode.DONE)
+    with pytest.raises(SystemExit, match=r"^3$"):
+        starting.end(ExitCode.FAILED)
+
+
+def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c() -> None:
     outside = Outside(open_spark=raising(typer.Abort()))
 
     ended = CliRunner().invoke(app, ["--location=/q", "drop", "t"], obj=outside, prog_name="tubeq")
@@ -126,7 +160,6 @@ def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c(
 def test_tubeq_where_only_spark_commits_asks_for_spark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, remote: str | None
 ) -> None:
-    pytest.importorskip("pyspark")
     from tubeq_spark.cli import ahead  # noqa: PLC0415  it needs pyspark
 
     asked: list[str] = []
@@ -138,7 +171,6 @@ def test_tubeq_where_only_spark_commits_asks_for_spark(
     monkeypatch.setattr(ahead, "QueueOfOneCall", opened)
     if remote is not None:
         (tmp_path / "tubeq.toml").write_text(f'remote = "{remote}"\n')
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TUBEQ_ENGINE", raising=False)
     outside: Any = Outside(open_spark=lambda _: cast("Any", None))
 
@@ -150,35 +182,179 @@ def test_tubeq_where_only_spark_commits_asks_for_spark(
 def test_program_when_no_queue_is_named_says_how_to_name_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = argparse.Namespace(
-        program="mine.py", location=None, remote=None, engine=None, config=None, verbose=False
-    )
+    nothing = dict.fromkeys(("location", "remote", "engine", "config"))
+    arguments = argparse.Namespace(program="mine.py", verbose=False, **nothing)
 
     assert running.run(arguments, raising(AssertionError())) == ExitCode.BAD_USE
     assert capsys.readouterr().err.startswith("mine.py: which queue? give --location, ")
 
 
-def test_settings_when_given_on_the_command_line_win_over_environment_and_file(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "tubeq.toml").write_text('location = "/file"\nremote = "sc://file"\nttr = 5\n')
-    variables = {"TUBEQ_LOCATION": "/variable"}
+def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -> None:
+    spec = importlib.util.spec_from_file_location("command_help", DOCS / "command_help.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    # What the benchmark says takes a second, and is no command.
+    page = hook.on_page_markdown(text.replace("<!-- help: jobs/benchmark.py -->", ""))
 
-    found = read_defaults(None, variables, location="/given")
-    plain = read_defaults(None, variables)
+    assert [page.count(f"\n| {code.value} | ") for code in ExitCode] == [1] * len(ExitCode)
+    commands = ("create", "kick", "health", "sessions", "release-all", "enqueue", "sweeper")
+    assert [page.count(f"\n## tubeq {name}\n") for name in commands] == [1] * len(commands)
+    assert "usage: tubeq sweeper " in page
 
-    assert (found.location, found.remote, found.ttr) == ("/given", "sc://file", 5)
-    assert (plain.location, plain.queue_location()) == ("/variable", "/variable")
+
+# -- packages that are missing ------------------------------------------------------------------------
+
+NATIVE = "pip install 'tubeq-spark[native]"
 
 
-def test_program_when_its_packages_are_missing_ends_as_bad_use(
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ("", f"{NATIVE}'"),
+        ("{}", f"{NATIVE}'"),
+        ("no JSON", f"{NATIVE}'"),
+        (json.dumps({"url": "https://there/x.whl"}), f"{NATIVE}'"),
+        (
+            json.dumps({"url": "file:///clone", "dir_info": {"editable": True}}),
+            f"{NATIVE} @ file:///clone'",
+        ),
+    ],
+)
+def test_extra_of_a_clone_or_a_wheel_is_installed_from_there(origin: str, command: str) -> None:
+    assert how_to_install("native", origin=origin) == command
+
+
+def test_missing_package_is_named_with_the_extras_that_bring_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    error = missing(ModuleNotFoundError("No module", name="typer.main"), "cli", "native")
+    assert str(error) == f"typer is not installed: {how_to_install('cli', 'native')}"
+    assert error.name == "typer.main"
+
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     # Another test may have imported what it imports.
     for name in [name for name in sys.modules if name.startswith("tubeq_spark.jobs.consumer")]:
         monkeypatch.delitem(sys.modules, name)
-
     assert starting.start("tubeq_spark.jobs.consumer.command", "spark", []) == ExitCode.BAD_USE
     said = f"pyspark is not installed: {how_to_install('spark')}\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("package", "program", "extra"),
+    [
+        ("prometheus_client", "import tubeq_spark.prometheus", "prometheus"),
+        ("pyspark", "import tubeq_spark.tables", "spark"),
+        ("sqlglot", "import tubeq_spark.storage.user_condition", "where"),
+        ("obstore", "import tubeq_spark; tubeq_spark.Queue(None, 's3://nowhere/q')", "native"),
+    ],
+)
+def test_import_of_what_is_missing_names_the_extra_that_serves(
+    package: str, program: str, extra: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {program}"],
+        env=environment(TUBEQ_ENGINE="auto"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert package in last
+    assert last.endswith(how_to_install(extra))
+
+
+_PROGRAM = """
+import sys
+
+for name in ("arro3", "deltalake", "filelock", "obstore", "pyspark"):
+    sys.modules[name] = None
+from tubeq_spark import Queue
+from tubeq_spark.testing import InMemoryQueue, ManualClock
+
+with InMemoryQueue(ManualClock()) as memory, Queue(None, sys.argv[1]) as queue:
+    memory.create_tube("typed", schema="n INT, m MAP<STRING, INT>").put({"n": 1, "m": None})
+    sys.modules["pandas"] = None
+    for each in (memory, queue):
+        tube = each.create_tube("work", "fifottl", unique_for=60)
+        tube.put("a", utube=None)
+        tube.put_many([{"n": None}, 1.5, "é"], delay=0)
+        tasks = [tube.take(timeout=0) for _ in range(4)]
+        print(len({task.task_id for task in tasks}))
+        tube.ack(tasks[0].task_id)
+        tube.release(tasks[1].task_id)
+        tube.bury(tasks[2].task_id, error="why")
+        each.metrics()
+        stats = each.statistics("work")
+        print(*(stats["tasks"][state] for state in ("ready", "taken", "buried", "done")))
+        swept = each.sweep()
+        print([name for name, of in swept.tubes.items() if of.error])
+"""
+
+
+@pytest.mark.processes
+def test_queues_in_memory_and_on_local_files_need_no_extra(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, f"{tmp_path}/q"],
+        env=environment(TUBEQ_ENGINE="auto"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout == "4\n1 1 1 1\n[]\n" * 2
+
+
+# -- the one line that tells why something failed -----------------------------------------------------
+
+CHECKSUM = "Checksum error: file:/q/t/_delta_log/00000000000000000007.json at 0 exp: 1 got: 2"
+TRACE = f"""org.apache.spark.SparkException: Exception thrown in awaitResult
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:53)
+Caused by: java.util.concurrent.ExecutionException: wrapped
+\tat java.util.concurrent.FutureTask.report(FutureTask.java:122)
+Caused by: org.apache.hadoop.fs.ChecksumException: {CHECKSUM}
+\t... 3 more
+"""
+CALLING = "An error occurred while calling o71.sql.\n"
+
+
+class JavaError(Exception):
+    """What py4j raises: its text is the trace."""
+
+    java_exception = object()
+
+
+class UnspeakableError(JavaError):
+    """An error whose text is behind a way that is closed."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            JavaError(f"{CALLING}: {TRACE}"),
+            f"SparkException: Exception thrown in awaitResult (caused by ChecksumException: {CHECKSUM})",
+        ),
+        (
+            SparkConnectGrpcException("Exception thrown", server_stacktrace=TRACE),
+            f"Exception thrown (caused by ChecksumException: {CHECKSUM})",
+        ),
+        (JavaError(f"{CALLING}: java.io.IOException: no space\n\tat X"), "IOException: no space"),
+        (UnspeakableError(CALLING), "UnspeakableError"),
+        (ValueError("one\ntwo"), "one"),
+        (ValueError(), "ValueError"),
+        (ValueError("\n"), "ValueError"),
+        (KeyError("name"), "'name'"),
+    ],
+)
+def test_reason_of_an_error_is_its_first_line_and_its_first_cause(
+    error: Exception, expected: str
+) -> None:
+    assert reason_of(error) == expected

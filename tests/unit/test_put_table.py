@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.native import grid
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.ids import BUCKETS, Numbering, Range, hash_of, spread
 from tubeq_spark.model.options import TubeOptions
@@ -19,28 +18,14 @@ from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.arrow_values import is_bad, places
 from tubeq_spark.payloads.put_table import checked
-from tubeq_spark.payloads.shown_table import named_tasks, shown_table
-from tubeq_spark.payloads.types import FIRST_US, LAST_US
-from tubeq_spark.storage.arrow.columns import empty
-from tubeq_spark.storage.arrow.statement import Matching
-from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_values
-from tubeq_spark.storage.statement import Clause, Statement
-from tubeq_spark.verbs.put_rows import buckets_of, segments_of, task_ids
+from tubeq_spark.payloads.shown_table import named_tasks
+from tubeq_spark.verbs.put_rows import buckets_of, segments_of
 
 NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
 SECONDS = (
     st.none() | st.floats(0, 1e300) | st.sampled_from([0.0, 0.0000005, 0.0000015, 3153600000.0])
 )
-
-
-@given(st.integers(0, 2**52), st.integers(0, 1023), st.integers(1, 9_000))
-def test_task_ids_are_those_of_the_range(first: int, slot: int, size: int) -> None:
-    numbers = Range(slot, first, size)
-
-    found = task_ids(numbers, places(size)).to_pylist()
-
-    assert found == [numbers.task_id(place) for place in range(size)]
 
 
 @given(
@@ -100,122 +85,6 @@ def test_columns_are_those_of_new_tasks(rows: list[tuple[Any, ...]], tube: TubeO
         assert column.to_pylist() == [getattr(new, name) for new in news], name
 
 
-def test_stored_rows_have_moments_and_their_tube() -> None:
-    columns: dict[str, Any] = {name: [None] for name in INSERTED} | {"created": [NOW_US]}
-    rows = pa.table(columns, schema=insert_schema(None))
-
-    fields = [*INSERTED, "tube", "attempts"]
-    schema = pa.schema([grid.SCHEMAS["tube"].field(name) for name in fields])
-    statement = Statement("t", inserts=[Clause(stored_values(7, "s"))], new=rows)
-    (stored,) = Matching(statement, ()).applied(empty(schema)).inserted.to_pylist()
-
-    assert stored["created"] == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    assert stored["next_event"] is None
-    assert (stored["tube"], stored["attempts"]) == (7, 0)
-
-
-PAYLOAD = pa.struct(
-    [
-        ("url", pa.string()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("n", pa.int32()),
-        ("tags", pa.list_(pa.field("element", pa.string()))),
-        ("pri", pa.float64()),
-    ]
-)
-
-
-def typed(**columns: Any) -> pa.Table:
-    """Two rows of `PAYLOAD`, with other columns."""
-    at = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
-    good = {
-        "n": pa.array([1, None], pa.int32()),
-        "url": pa.array(["a", None], pa.large_string()),
-        "pri": [-0.5, None],
-        "at": pa.array([at, None], pa.timestamp("ns", "Europe/Berlin")),
-        "tags": pa.array([["x", None], None], pa.large_list(pa.string())),
-    }
-    return pa.table(good | columns)
-
-
-def test_checked_columns_of_a_schema_are_its_structs_in_whatever_form_they_came() -> None:
-    table = pa.concat_tables([typed(), typed()])
-
-    put = checked(table, PAYLOAD, OPTIONS, "utubettl")
-
-    assert put.data.type == PAYLOAD
-    assert (
-        put.data.to_pylist()[:2]
-        == put.data.to_pylist()[2:]
-        == typed().select(["url", "at", "n", "tags", "pri"]).to_pylist()
-    )
-    # The payload's own, and no option.
-    assert put.options == {}
-    shown = shown_table(
-        pa.table(
-            {
-                "task_id": [2, 1],
-                "data": put.data.slice(0, 2).combine_chunks(),
-                "pri": [0, 0],
-                "utube": pa.nulls(2, pa.string()),
-                "ttl": [1_500_000, None],
-                "ttr": pa.nulls(2, pa.int64()),
-                "attempts": [1, 1],
-                "created": [NOW_US, NOW_US],
-            }
-        ),
-        ["pri", "task_id"],
-        typed=True,
-    )
-    assert shown.column_names[:7] == ["task_id", "url", "at", "n", "tags", "pri", "pri"]
-    assert shown.column(0).to_pylist() == [1, 2]
-    assert shown["ttl"].to_pylist() == [None, 1.5]
-    assert shown["url"].to_pylist() == [None, "a"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        ({"n": pa.array([1, 2**31], pa.int64())}, "column n=2147483648: must be INT .*row 1"),
-        ({"n": ["1", "2"]}, "column n='string'"),
-        ({"at": pa.array([0, 0], pa.timestamp("us"))}, "column at='timestamp"),
-        ({"at": pa.array([1, 1], pa.timestamp("ns", "UTC"))}, "column at=.* must be TIMESTAMP"),
-        (
-            {"at": pa.array([2**60, 0], pa.timestamp("us", "UTC"))},
-            "column at=.* must be TIMESTAMP .*row 0",
-        ),
-        ({"tags": pa.array([[1], [2]])}, "column tags='list"),
-        ({"data": ["1", "2"]}, "column='data'"),
-    ],
-    ids=["wide", "texts", "local", "finer", "far", "items", "unknown"],
-)
-def test_checked_columns_that_are_not_the_schemas_are_refused(
-    columns: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(InvalidOptionError, match=f"^table {says}"):
-        checked(typed(**columns), PAYLOAD, OPTIONS, "utubettl")
-    with pytest.raises(InvalidOptionError, match="table lacks the column 'url'"):
-        checked(pa.table({"n": [1]}), PAYLOAD, OPTIONS, "utubettl")
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"data": ["1", "2", "{", None]},
-        {"pri": [None, 0, -1, 2**31]},
-        {"ttl": [0.0, None, float("nan"), -1.0]},
-        {"ttr": [1.0, None, 0.0, 0.0]},
-        {"delay": [0, 1, -1, -2]},
-    ],
-    ids=lambda columns: next(iter(columns)),
-)
-def test_checked_columns_of_which_some_rows_are_bad_name_the_first(columns: dict[str, Any]) -> None:
-    table = pa.table({"data": ["1", "2", "3", "4"]} | columns)
-
-    with pytest.raises(InvalidOptionError, match=r"='2 bad rows': must be .*; the first is row 2$"):
-        checked(table, None, OPTIONS, "utubettl")
-
-
 BAD_DAY = pa.array([9_000_000], pa.int32()).cast(pa.date32())
 BAD_TEXT = pa.Array.from_buffers(
     pa.string(), 1, [None, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")]
@@ -241,19 +110,6 @@ def test_unreadable_values_are_found_wherever_they_lie(values: Any) -> None:
     assert is_bad(pa.chunked_array([values]), part)
     nothing = pa.nulls(2, values.type)
     assert not is_bad(pa.chunked_array([nothing, values.slice(0, 0)]), part)
-
-
-def test_readable_values_are_none_that_are_not() -> None:
-    moments = [FIRST_US, LAST_US, None]
-    days = [dt.date.min, dt.date.max]
-
-    for values in (
-        pa.array(moments, pa.timestamp("us")),
-        pa.array(days, pa.date32()),
-        pa.array([{"a": [{"b": "ü"}]}, None]),
-        pa.array([1.5, None]),
-    ):
-        assert not is_bad(pa.chunked_array([values]), pa.field("c", values.type))
 
 
 @pytest.mark.parametrize(
@@ -288,12 +144,6 @@ def test_named_tasks_when_a_table_has_errors_have_them() -> None:
     table = pa.table({"task_id": [1, 2], "error": ["a", "b\0"]})
 
     assert named_tasks(table) == ({1, 2}, {1: "a", 2: "b\\x00"})
-
-
-def test_named_tasks_when_all_errors_are_null_have_none() -> None:
-    table = pa.table({"task_id": [1, 2], "error": pa.nulls(2, pa.string())})
-
-    assert named_tasks(table) == ({1, 2}, None)
 
 
 @pytest.mark.parametrize("errors", [["a", None], [1, 2]])

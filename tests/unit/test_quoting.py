@@ -40,15 +40,6 @@ def test_string_of_any_text_is_that_text_and_harmless(text: str) -> None:
     assert not set(literal) & set('\\{}\n"`')
 
 
-@given(TEXT)
-def test_identifier_of_any_text_stays_within_its_quotes(text: str) -> None:
-    quoted = location.identifier(text)
-
-    assert quoted[0] == quoted[-1] == "`"
-    assert "`" not in quoted[1:-1].replace("``", "")
-    assert quoted[1:-1].replace("``", "`") == text
-
-
 def test_identifier_of_parts_is_dotted() -> None:
     assert location.identifier("a.b", "c`d") == "`a.b`.`c``d`"
     assert location.path_table("/q/it's`") == "delta.`/q/it's```"

@@ -71,37 +71,6 @@ def test_take_when_the_tube_is_paused_during_a_sweep_finds_nothing(
     assert tube.take(0) is None
 
 
-def test_take_when_this_queue_pauses_the_tube_during_a_sweep_finds_nothing(
-    queue: InMemoryQueue, probe: Probe
-) -> None:
-    tube = queue.create_tube("work")
-    tube.put("task")
-
-    def pause() -> None:
-        advance(queue, 1)
-        tube.pause()
-
-    sweep(queue, probe, pause)
-
-    assert tube.take(0) is None
-
-
-def test_take_when_limits_are_altered_during_a_sweep_keeps_within_them(
-    queue: InMemoryQueue, other: InMemoryQueue, probe: Probe
-) -> None:
-    tube = queue.create_tube("work", "utube", parallel=2)
-    tube.put_many(["a", "b"], utube="u")
-
-    def alter() -> None:
-        other["work"].alter(parallel=1)
-        advance(queue, SEEN)
-        other["work"].take(0)
-
-    sweep(queue, probe, alter)
-
-    assert tube.take(0) is None
-
-
 def test_take_when_the_queue_joins_another_session_keeps_the_tube_paused(
     queue: InMemoryQueue, other: InMemoryQueue
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from obstore.exceptions import GenericError, PermissionDeniedError
+from obstore.exceptions import GenericError
 
+from tubeq_spark.storage.store.error_text import in_one_line
 from tubeq_spark.storage.store.patience import is_of_file, request_error
 
 if TYPE_CHECKING:
@@ -75,18 +76,6 @@ def test_error_says_its_status_and_whether_other_credentials_may_help(
     assert (error.status, error.is_of_credentials) == (number, is_of_credentials)
 
 
-def test_error_tells_the_address_all_causes_and_what_helps() -> None:
-    text = f"The operation lacked the privileges: {HIDDEN}{status('403 Forbidden', 'AccessDenied')}"
-    error = request_error(PermissionDeniedError(text), "az://bucket", KEY)
-    assert str(error).endswith(
-        f"Error performing PUT az://bucket/{KEY} in 4.1ms: Server returned non-2xx status code: "
-        "403 Forbidden: AccessDenied (the key may not do this: give it the right to)"
-    )
-    said = str(error_of(f"{COMMIT}{REFUSED}"))
-    assert "client error (Connect): Connection refused (nothing answers there" in said
-    assert "allow_http" in str(error_of(f"{COMMIT}{NOT_MADE}"))
-
-
 @pytest.mark.parametrize(
     ("method", "code", "expected"),
     [("GET", "NoSuchKey", True), ("GET", "NoSuchBucket", False), ("PUT", "NoSuchKey", False)],
@@ -96,3 +85,50 @@ def test_missing_file_is_another_error_than_a_missing_bucket(
 ) -> None:
     text = f"{COMMIT.replace('PUT', method)}{status('404 Not Found', code)}"
     assert is_of_file(FileNotFoundError(text)) is expected
+
+
+STATUS = "Server returned non-2xx status code"
+SECRET = "the secret is wrong: look at AWS_SECRET_ACCESS_KEY (Azure: the account key)"
+GET = "Error performing GET http://s3/bucket/t/_delta_log/_last_checkpoint in 1.01ms"
+
+
+def answered(status: str, code: str) -> list[str]:
+    """The causes of an answer in XML."""
+    xml = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>Not  so.</Message></Error>\n'
+    return ["Kernel error -> Generic S3 error", f"{GET} - {STATUS}", status, xml]
+
+
+@pytest.mark.parametrize(
+    ("causes", "expected"),
+    [
+        (
+            answered("403 Forbidden", "SignatureDoesNotMatch"),
+            f"S3: {GET} - {STATUS}: 403 Forbidden: SignatureDoesNotMatch: Not so. ({SECRET})",
+        ),
+        (
+            ["Generic S3 error", "Error performing list request", GET, "strange"],
+            f"S3: {GET}: strange",
+        ),
+        (["Generic S3 error", f"<html>{'x' * 400}"], f"S3: <html>{'x' * 294}\u2026"),
+    ],
+)
+def test_causes_of_a_failed_request_to_a_store_are_told_with_what_helps(
+    causes: list[str], expected: str
+) -> None:
+    assert in_one_line(causes) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+        ("NoSuchBucket", "create the bucket"),
+        ("RequestTimeTooSkewed", "set this host's"),
+        ("ExpiredToken", "have expired"),
+        ("AccessDenied", "the right to"),
+    ],
+)
+def test_causes_when_a_store_refuses_have_its_code_and_what_helps(code: str, named: str) -> None:
+    reason = in_one_line(answered("403 Forbidden", code))
+    assert f"403 Forbidden: {code}: Not so. (" in reason
+    assert named in reason

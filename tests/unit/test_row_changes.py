@@ -27,7 +27,6 @@ from tubeq_spark.model.changes import (
     Remove,
     errors_of,
 )
-from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, row
@@ -36,8 +35,6 @@ from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of, taking
 from tubeq_spark.task import TaskState
 
-#: For how long a key stays in use.
-FOR = 100 * US
 #: The same rows, kept as done.
 KEPT = [replace(row, state=TaskState.DONE) for row in GRID]
 

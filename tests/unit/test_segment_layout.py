@@ -17,23 +17,6 @@ def segments_of(buckets: list[int], size: int, least: int) -> list[int]:
     return found
 
 
-def test_spread_when_there_are_no_subqueues_cuts_rows_in_their_order() -> None:
-    assert segments_of([0] * 7, 3, 1) == [0, 0, 0, 1, 1, 1, 2]
-
-
-def test_spread_when_subqueues_are_few_gives_each_its_own_segments() -> None:
-    buckets = [7, 9] * 50
-    found = segments_of(buckets, 25, 10)
-    assert len(set(found)) == 4
-    assert {s for s, b in zip(found, buckets, strict=True) if b == 7}.isdisjoint(
-        s for s, b in zip(found, buckets, strict=True) if b == 9
-    )
-
-
-def test_spread_when_rows_are_few_makes_one_segment() -> None:
-    assert segments_of([1, 2, 3], 50_000, 1_000) == [0, 0, 0]
-
-
 def test_spread_when_subqueues_are_many_shares_sixteen_segments() -> None:
     buckets = [hash_of(str(i)) % BUCKETS for i in range(30_000)]
     assert len(set(segments_of(buckets, 50_000, 1_000))) == 16

@@ -11,21 +11,18 @@ import pytest
 from tests.waiting import beat
 from tubeq_spark import (
     Backoff,
-    CommitUnknownError,
     Queue,
     QueueConfig,
     QueueState,
     StoreError,
-    TaskState,
 )
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.testing import InMemoryQueue, ManualClock
+from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark import Task
-    from tubeq_spark.model.membership import Member
 
 #: Seconds that no test waits in full.
 WAIT = 20.0
@@ -98,56 +95,6 @@ def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease(
 
         assert (queue.state(), queue.cfg()["ttr"]) == (QueueState.RUNNING, 60)
         assert len(beats) == 1
-
-
-def test_take_when_a_dead_session_has_begun_anew_finds_what_it_held_in_other_tubes() -> None:
-    clock, names = ManualClock(), ("seen", "unseen")
-    with InMemoryQueue(clock) as queue, InMemoryQueue(beside=queue) as silent:
-        queue.cfg(ttr=3600)
-        for name in names:
-            queue.create_tube(name).put_many([1, 2, 3])
-        held = [task_of(silent, name).task_id for name in names]
-        assert [task_of(queue, name).data for name in names] == [2, 2]
-        clock.advance(61)
-        # It is found dead in one tube, and goes on before anybody looks at the other one.
-        assert task_of(queue, "seen").task_id == held[0]
-        assert task_of(silent, "seen").data == 3
-
-        assert queue["unseen"].peek(held[1]).state is TaskState.READY
-        assert task_of(queue, "unseen").task_id == held[1]
-
-
-def test_sweep_when_the_backoff_is_no_delay_gives_tasks_of_a_dead_session_back_at_once() -> None:
-    clock, events = ManualClock(), list[tuple[str, str]]()
-    with InMemoryQueue(clock) as queue, InMemoryQueue(beside=queue) as silent:
-        queue.cfg(ttr=3600)
-        tube = queue.create_tube(
-            "work",
-            "fifottl",
-            backoff=Backoff(first=0),
-            on_task_change=lambda task, event: events.append((event, task.state.value)),
-        )
-        tube.put("a")
-        task_of(silent, "work")
-        clock.advance(61)
-        queue.sweep()
-        queue.sweep()
-
-        assert events == [("put", "r"), ("release", "r")]
-        assert queue.statistics("work")["calls"]["delay"] == 0
-
-
-def test_sweep_when_a_dead_session_holds_a_task_whose_ttl_has_ended_ends_it_at_once() -> None:
-    clock = ManualClock()
-    with InMemoryQueue(clock) as queue, InMemoryQueue(beside=queue) as silent:
-        queue.cfg(ttr=3600)
-        queue.create_tube("work", "fifottl", ttl=30, ttr=600).put("a")
-        task_of(silent, "work")
-        clock.advance(61)
-        swept = queue.sweep().tubes["work"]
-
-        assert (swept.released, swept.expired) == (1, 1)
-        assert queue.statistics("work")["tasks"]["done"] == 1
 
 
 def opened(place: Path, beside: Queue | None = None, **options: Any) -> Queue:
@@ -243,33 +190,6 @@ def test_take_when_its_session_was_found_dead_after_it_had_left_is_nobody_elses(
 
         assert [each.data for each in rival["work"].take_many(9)] == ["b", "c"]
         assert rival["work"].take(0) is None
-        assert tube.ack(task.task_id).data == "a"
-
-
-def test_take_when_its_session_was_found_dead_after_its_end_had_no_answer_is_nobody_elses() -> None:
-    with InMemoryQueue() as queue, InMemoryQueue(beside=queue) as rival:
-        tube = queue.create_tube("work")
-        tube.put_many(["a", "b"])
-        tube.release(task_of(queue, "work").task_id)
-        session = queue._context.session
-        beat = session.sessions.beat
-
-        def lost(member: Member, now_us: int) -> None:
-            beat(member, now_us)
-            msg = "the answer is lost"
-            raise CommitUnknownError(msg, 0)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session.sessions, "beat", lost)
-            with pytest.raises(CommitUnknownError):
-                queue.identify(rival.identify())
-        sessions, now_us = rival._context.sessions, rival._context.now_us()
-        assert sessions.mark_dead(str(session.uuid), session.epoch, now_us, 0)
-
-        task = task_of(queue, "work")
-
-        assert [each.data for each in rival["work"].take_many(9)] == ["b"]
-        assert tube.take(0) is None
         assert tube.ack(task.task_id).data == "a"
 
 

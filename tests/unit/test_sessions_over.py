@@ -80,16 +80,6 @@ def test_look_when_all_that_is_over_is_marked_as_dead_is_as_good_as_where_nothin
     assert table.looks == looks
 
 
-def test_reading_when_it_fails_is_repeated_though_the_version_stays() -> None:
-    table = Table()
-    table.version, table.is_unreadable = 2, True
-    with pytest.raises(OSError, match="unreadable"):
-        table.asked(2 * SECOND)
-    table.is_unreadable = False
-    table.asked(4 * SECOND)
-    assert table.reads == 2
-
-
 class CountedLock:
     """A lock that counts who comes."""
 

@@ -1,4 +1,4 @@
-"""What a session needs, told without starting one: settings, messages, entry points."""
+"""What a session and a platform must have, told without starting one: settings, messages, entry points."""
 
 from __future__ import annotations
 
@@ -7,52 +7,46 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
 
-from tubeq_spark import spark_conf
+from tubeq_spark import Queue, StoreError, local_session, spark_conf
+from tubeq_spark.storage.location import Location
+from tubeq_spark.storage.opened_location import OpenedLocation
+from tubeq_spark.storage.spark.open_location import unsafe_storage
 from tubeq_spark.storage.spark.spark_session import delta_package
-from tubeq_spark.storage.spark.spark_settings import (
-    SETTINGS,
-    asked,
-    delta_is_on,
-    missing_settings,
-)
+from tubeq_spark.storage.spark.spark_settings import asked, delta_is_on, missing_settings
 
 ROOT = Path(__file__).parents[2]
 NEEDS_JAVA = "Spark needs Java 17 or newer"
+EXTENSIONS, CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
+DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+ZONE = "spark.sql.session.timeZone"
 
 
-def refusal(condition: str) -> PySparkException:
-    return PySparkException(message="no", errorClass=condition, messageParameters={})
+class Session:
+    """Answers like a session and its `spark.conf`."""
 
+    version = "4.0.1"
 
-class _Conf:
-    """Answers like `spark.conf`."""
-
-    def __init__(self, values: dict[str, str], refused: tuple[str, ...]) -> None:
-        self._values = values
-        self._refused = refused
+    def __init__(self, values: dict[str, str], *refused: str) -> None:
+        # The time zone is the one setting with a default of its own.
+        self.conf, self._values, self._refused = self, {ZONE: "Europe/Paris"} | values, refused
 
     def get(self, name: str, *default: None) -> str | None:
-        if name in self._refused:
-            raise refusal("CONFIG_NOT_AVAILABLE")
-        if name == "spark.sql.session.timeZone":
-            return self._values.get(name, "Europe/Paris")  # the one with a default of its own
-        if name not in self._values and not default:
-            raise refusal("SQL_CONF_NOT_FOUND")
+        hidden = name in self._refused
+        if hidden or (name not in self._values and not default):
+            condition = "CONFIG_NOT_AVAILABLE" if hidden else "SQL_CONF_NOT_FOUND"
+            raise PySparkException(message="no", errorClass=condition, messageParameters={})
         return self._values.get(name)
 
 
-class _Session:
-    def __init__(self, values: dict[str, str], *refused: str) -> None:
-        self.conf = _Conf(values, refused)
-
-
 def session_with(values: dict[str, str], *refused: str) -> Any:
-    return _Session(values, *refused)
+    return Session(values, *refused)
 
 
 @pytest.fixture(autouse=True)
@@ -60,22 +54,12 @@ def outside_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
 
 
-def test_spark_conf_is_a_new_dict_of_all_settings() -> None:
-    conf = spark_conf()
-
-    assert conf == SETTINGS
-    assert "DeltaSparkSessionExtension" in conf["spark.sql.extensions"]
-    assert "DeltaCatalog" in conf["spark.sql.catalog.spark_catalog"]
-    conf.clear()
-    assert spark_conf()
+@pytest.fixture
+def on_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
 
 
-def test_spark_conf_says_nothing_that_is_the_cluster_s_business() -> None:
-    assert not spark_conf().keys() & {"spark.master", "spark.jars.packages", "spark.driver.memory"}
-
-
-def test_delta_package_fits_the_installed_pair() -> None:
-    assert delta_package() == "io.delta:delta-spark_4.2_2.13:4.4.0"
+# -- settings -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,7 +68,6 @@ def test_delta_package_fits_the_installed_pair() -> None:
         ("4.0.1", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
         ("4.0.2", "4.4.0", "io.delta:delta-spark_4.0_2.13:4.4.0"),
         ("4.1.1", "4.2.0", "io.delta:delta-spark_4.1_2.13:4.2.0"),
-        ("4.1.3", "4.4.0", "io.delta:delta-spark_4.1_2.13:4.4.0"),
         ("4.2.0.dev1", "4.10.0rc1", "io.delta:delta-spark_4.2_2.13:4.10.0rc1"),
     ],
 )
@@ -99,207 +82,205 @@ def test_delta_package_names_the_spark_from_delta_4_1_on(
     assert delta_package() == coordinates
 
 
-def test_missing_settings_of_the_recommended_session_is_empty() -> None:
-    assert missing_settings(session_with(spark_conf())) == []
-
-
-def test_missing_settings_of_a_default_session_are_all_that_a_session_can_have() -> None:
-    shared = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.scheduler.mode"}
+def test_missing_settings_are_all_that_a_session_can_have_and_may_be_seen() -> None:
+    shared = {EXTENSIONS, CATALOG, "spark.scheduler.mode"}
+    hidden = "spark.databricks.delta.snapshotPartitions"
     assert set(missing_settings(session_with({}))) == spark_conf().keys() - shared
+    assert missing_settings(session_with(spark_conf())) == []
+    assert missing_settings(session_with(spark_conf(), hidden)) == []
+    told = "spark.sql.shuffle.partitions"
+    session = session_with({told: "7"}, ZONE)
+    assert [asked(session, name) for name in (told, ZONE, "any")] == ["7", None, None]
 
 
 @pytest.mark.parametrize(
-    ("extensions", "catalog", "expected"),
+    ("found", "expected"),
     [
-        ("a.B,io.delta.sql.DeltaSparkSessionExtension", "com.example.UnityCatalog", True),
-        ("a.B", "org.apache.spark.sql.delta.catalog.DeltaCatalog", False),
-        ("io.delta.sql.DeltaSparkSessionExtension", None, False),
-        (None, None, False),
+        ({EXTENSIONS: f"a.B,{DELTA}", CATALOG: "com.example.UnityCatalog"}, True),
+        ({EXTENSIONS: "a.B", CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog"}, False),
+        ({EXTENSIONS: DELTA}, False),
+        ({}, False),
     ],
 )
-def test_delta_is_on_with_its_extension_and_a_catalog(
-    extensions: str | None, catalog: str | None, *, expected: bool
+def test_delta_is_on_with_its_extension_and_a_catalog_or_in_databricks(
+    found: dict[str, str], *, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {"spark.sql.extensions": extensions, "spark.sql.catalog.spark_catalog": catalog}
-    spark = session_with({name: value for name, value in found.items() if value is not None})
-
-    assert delta_is_on(spark) is expected
-
-
-def test_missing_settings_does_not_complain_of_what_it_may_not_see() -> None:
-    name = "spark.databricks.delta.snapshotPartitions"
-
-    assert missing_settings(session_with(spark_conf(), name)) == []
-
-
-def test_asked_when_the_platform_does_not_tell_is_none() -> None:
-    told, untold = "spark.sql.shuffle.partitions", "spark.sql.session.timeZone"
-    spark = session_with({told: "7"}, untold)
-
-    assert (asked(spark, told), asked(spark, untold), asked(spark, "any")) == ("7", None, None)
-
-
-def test_delta_is_on_in_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert delta_is_on(session_with(found)) is expected
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
-
-    assert delta_is_on(session_with({}))
-
-
-def fake_java(folder: Path, script: str) -> Path:
-    java = folder / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\n{script}\n")
-    java.chmod(0o755)
-    return java
+    assert delta_is_on(session_with(found))
 
 
-def without_java(tmp_path: Path) -> dict[str, str]:
-    """Environment in which the tools of a Makefile are found, but no Java and no make above."""
+# -- platforms ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["3.5.2", "3.5.2-amzn-1", "3.5.4.5.1.15.1.dev1"])
+def test_queue_when_spark_is_older_than_4_is_refused_in_one_sentence(version: str) -> None:
+    spark: Any = SimpleNamespace(version=version)
+
+    with pytest.raises(StoreError) as refused:
+        Queue(spark, "/data/q", engine="spark")
+
+    said = str(refused.value)
+    assert said.startswith(f"Spark 4.0 or newer is needed and this session has Spark {version}: ")
+    assert "\n" not in said
+
+
+def said_by(program: str, **environment: str) -> str:
+    """What a program prints; it says nothing else."""
+    given = os.environ | {"PYTHONPATH": str(ROOT)} if "PATH" not in environment else {}
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=given | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+def test_package_when_spark_lacks_what_is_new_in_4_is_imported_and_can_refuse_it() -> None:
+    program = (
+        "import types, pyspark.sql.types\n"
+        "del pyspark.sql.types.CalendarIntervalType\n"
+        "from tubeq_spark import Queue, StoreError\n"
+        "try: Queue(types.SimpleNamespace(version='3.5.6'), '/data/q', engine='spark')\n"
+        "except StoreError: print('refused')\n"
+    )
+    assert said_by(program) == "refused\n"
+
+
+def warning(location: str, uri: str, **settings: str) -> str | None:
+    """What is said of a location when a session has these settings."""
+    engine: Any = SimpleNamespace(spark=session_with(settings))
+    return unsafe_storage(engine, OpenedLocation(Location.parse(location), uri, None))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_path_on_s3_when_its_own_scheme_has_no_dynamodb_is_warned_of(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, store = f"{scheme}://bucket/q", "io.delta.storage.S3DynamoDBLogStore"
+    settings = {f"spark.delta.logStore.{each}.impl": store for each in ("s3", "s3a", "s3n")}
+    name = f"spark.delta.logStore.{scheme}.impl"
+    own = {name: settings.pop(name)}
+
+    assert f"{name}={store}" in (warning(path, path, **settings) or "")
+    assert warning(path, path, **own) is None
+    assert warning("main.tubeq", "s3://bucket/__unitystorage/schemas/0a1b/tables") is None
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert warning(path, path) is None
+
+
+@pytest.mark.usefixtures("on_databricks")
+@pytest.mark.parametrize("place", ["/Volumes/main/default/files/q", "/dbfs/q"])
+def test_queue_when_databricks_shows_a_store_as_a_directory_is_refused(place: str) -> None:
+    with pytest.raises(StoreError, match="Name a schema"):
+        Queue(session_with({}), place, engine="spark")
+
+
+@pytest.mark.usefixtures("on_databricks")
+def test_local_session_when_it_is_databricks_is_the_one_that_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def active() -> SparkSession:
+        # As in a thread that did not make it.
+        condition = "NO_ACTIVE_OR_DEFAULT_SESSION"
+        raise PySparkRuntimeError(errorClass=condition, messageParameters={})
+
+    there = object()
+    monkeypatch.setattr("tubeq_spark.storage.spark.spark_session._start_session", pytest.fail)
+    monkeypatch.setattr(SparkSession, "active", active)
+    monkeypatch.setattr(SparkSession, "builder", SimpleNamespace(getOrCreate=lambda: there))
+
+    assert local_session("mine", **{"spark.master": "local[7]"}) is there
+
+
+# -- Java ---------------------------------------------------------------------------------------------
+
+STARTS = (
+    "from tubeq_spark import StoreError, local_session\n"
+    "try: local_session()\n"
+    "except StoreError as error: print(error)\n"
+)
+TOOLS = "sh bash env make sed head touch test dirname ps readlink"
+
+
+def without_java(tmp_path: Path, java: str | None = None) -> dict[str, str]:
+    """Environment in which the tools of a Makefile are found, but no Java and no make above.
+
+    Args:
+        tmp_path: Where they are.
+        java: The script of a Java that JAVA_HOME names; if it is empty, there is none.
+    """
     tools = tmp_path / "tools"
     tools.mkdir()
-    names = (
-        "sh",
-        "bash",
-        "env",
-        "make",
-        "sed",
-        "head",
-        "touch",
-        "test",
-        "dirname",
-        "ps",
-        "readlink",
-    )
-    for name in names:
+    for name in TOOLS.split():
         (tools / name).symlink_to(shutil.which(name) or "/nowhere")
     (tools / "python3").symlink_to(sys.executable)
     dropped = ("JAVA", "MAKE", "MFLAGS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return kept | {"PATH": str(tools), "PYTHONPATH": str(ROOT)}
+    if java:
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{java}\n")
+        program.chmod(0o755)
+    home = {} if java is None else {"JAVA_HOME": str(tmp_path)}
+    return kept | {"PATH": str(tools), "PYTHONPATH": str(ROOT)} | home
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
+    ("java", "reason"),
     [
         (None, "JAVA_HOME is not set"),
         ("", "bin/java: No such file or directory"),
-        (
-            "echo 'Error: made by a more recent version of Java' >&2; exit 1",
-            "a more recent version",
-        ),
-        ("echo 'Unable to locate a Java Runtime' >&2; exit 1", "Unable to locate a Java Runtime"),
+        ("echo 'Error: made by a more recent version' >&2; exit 1", "a more recent version"),
     ],
-    ids=["none", "not there", "too old", "fails"],
+    ids=["none", "not there", "too old"],
 )
 def test_local_session_without_a_suitable_java_raises_one_sentence(
-    tmp_path: Path, script: str | None, reason: str
+    tmp_path: Path, java: str | None, reason: str
 ) -> None:
-    program = (
-        "from tubeq_spark import StoreError, local_session\n"
-        "try: local_session()\n"
-        "except StoreError as error: print(error)\n"
-    )
-    environment = without_java(tmp_path)
-    if script is not None:
-        environment["JAVA_HOME"] = str(tmp_path)
-    if script:
-        fake_java(tmp_path, script)
+    said = said_by(STARTS, **without_java(tmp_path, java))
 
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert result.stderr == ""
-    assert result.stdout.startswith("Spark did not start: ")
-    assert reason in result.stdout
-    assert f"; {NEEDS_JAVA}, on the PATH or in JAVA_HOME" in result.stdout
-    assert result.stdout.count("\n") == 1
+    assert said.startswith("Spark did not start: ")
+    assert reason in said
+    assert f"; {NEEDS_JAVA}, on the PATH or in JAVA_HOME" in said
+    assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("target", ["test", "test-rest", "bench"])
-def test_make_without_java_says_one_sentence(tmp_path: Path, target: str) -> None:
-    result = subprocess.run(
-        ["make", "--no-print-directory", "-C", str(ROOT), target],
-        env=without_java(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_local_session_beside_spark_connect_is_refused() -> None:
+    said = said_by(STARTS, SPARK_REMOTE="sc://localhost")
+    assert said.startswith("local_session() starts an embedded session, but SPARK_REMOTE")
 
-    said = [line for line in result.stderr.splitlines() if not line.startswith("make: ***")]
-    assert result.returncode != 0
-    assert result.stdout == ""
-    assert len(said) == 1
-    assert said[0].startswith(f"{NEEDS_JAVA} and there is none: install one")
+
+def make(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "java", "expected"),
+    [
+        *[
+            (each, None, "and there is none: install one")
+            for each in ("test", "test-rest", "bench")
+        ],
+        ("test", """echo 'openjdk version "11.0.22"' >&2""", "and this is Java 11: install one"),
+    ],
+)
+def test_make_without_a_suitable_java_says_one_sentence(
+    tmp_path: Path, target: str, java: str | None, expected: str
+) -> None:
+    made = make(without_java(tmp_path, java), target)
+
+    assert made.returncode != 0
+    assert made.stdout == ""
+    (said,) = [line for line in made.stderr.splitlines() if not line.startswith("make: ***")]
+    assert said.startswith(f"{NEEDS_JAVA} {expected}")
 
 
 @pytest.mark.parametrize("target", ["setup", "demo", "check", "test-unit"])
 def test_make_when_a_target_needs_no_java_asks_for_none(tmp_path: Path, target: str) -> None:
-    result = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", "-C", str(ROOT), target],
-        env=without_java(tmp_path),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert "java" not in result.stdout.lower()
-
-
-def test_make_with_an_old_java_says_which(tmp_path: Path) -> None:
-    fake_java(tmp_path, """echo 'openjdk version "11.0.22" 2024-01-16' >&2""")
-
-    result = subprocess.run(
-        ["make", "--no-print-directory", "-C", str(ROOT), "test"],
-        env=without_java(tmp_path) | {"JAVA_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert result.returncode != 0
-    assert result.stderr.startswith(f"{NEEDS_JAVA} and this is Java 11: install one")
-
-
-def test_make_without_a_target_explains_all_targets() -> None:
-    shown = subprocess.run(
-        ["make", "--no-print-directory", "-C", str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-
-    for target in (
-        "help",
-        "setup",
-        "demo",
-        "check",
-        "fmt",
-        "test",
-        "test-compat",
-        "bench",
-        "clean",
-    ):
-        assert f"  make {target} " in shown
-
-
-def test_local_session_beside_spark_connect_is_refused() -> None:
-    program = (
-        "from tubeq_spark import StoreError, local_session\n"
-        "try: local_session()\n"
-        "except StoreError as error: print(error)\n"
-    )
-
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"SPARK_REMOTE": "sc://localhost", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert result.stdout.startswith("local_session() starts an embedded session, but SPARK_REMOTE")
+    made = make(without_java(tmp_path), "--dry-run", target)
+    assert (made.returncode, "java" in made.stdout.lower()) == (0, False)

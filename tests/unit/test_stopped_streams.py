@@ -181,16 +181,6 @@ def test_sink_when_its_stream_was_stopped_tells_spark_so_in_few_words(
     ]
 
 
-def test_sink_when_it_fails_by_itself_shows_the_whole_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    told = put(monkeypatch, stopped=False)
-
-    assert "StoreError: nothing was written" in told
-    assert told.count("at org.apache.spark") == 100
-    assert caplog.messages == []
-
-
 @pytest.mark.parametrize(
     ("batch", "rows", "told"), [(3, 2, 1), (4, 2, 0), (3, 0, 0)], ids=["repeated", "new", "empty"]
 )

@@ -68,14 +68,3 @@ def test_stop_when_a_signal_comes_again_is_urgent_unless_each_counts_once() -> N
     assert [stop.is_urgent for stop in stops] == [True, False]
     stops[1]._came(signal.SIGINT, None)
     assert stops[1].is_urgent
-
-
-def test_wake_when_it_was_cleared_is_not_woken_by_calls_before() -> None:
-    wake = Wake()
-    wake.set()
-    wake.set()
-    wake.clear()
-    assert not wake.wait(0)
-    wake.set()
-    assert wake.wait(0)
-    assert not wake.wait(0)

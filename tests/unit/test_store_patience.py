@@ -68,13 +68,6 @@ def test_requests_when_they_are_of_one_operation_lose_no_more_than_one_may(
     assert seconds_of(clock, 5, 100) == 6 * REQUEST + 30 + REQUEST
 
 
-def test_requests_when_they_are_answered_may_take_any_time(clock: ManualClock) -> None:
-    with one_patience():
-        for _ in range(100):
-            request(clock, 0)
-        request(clock, 5)
-
-
 def test_commit_when_much_was_lost_before_has_all_of_the_time(clock: ManualClock) -> None:
     with one_patience():
         request(clock, 6)
@@ -130,11 +123,6 @@ def test_verb_when_it_is_called_by_another_one_has_time_of_its_own(clock: Manual
             assert is_patience_over()
         assert not is_patience_over()
         assert seconds_of(clock, 100) == 2 * REQUEST
-
-
-def test_operation_of_the_native_engine_shares_its_patience(clock: ManualClock) -> None:
-    with NativeEngine().operating("put", None):
-        assert seconds_of(clock, 5, 100) == 6 * REQUEST + 2 * REQUEST
 
 
 def test_call_of_another_thread_that_nobody_waits_for_repeats_no_request(

@@ -184,10 +184,6 @@ tell('{"done": 2}')
     assert not caplog.records
 
 
-def test_child_when_it_says_only_that_it_is_there_counts_as_nothing(tmp_path: Path) -> None:
-    assert Parent(tmp_path, "tell('')\ntell('{\"done\": 1}')\ntell('')").run().done == 1
-
-
 def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_signal(
     tmp_path: Path,
 ) -> None:
@@ -297,9 +293,3 @@ def test_parent_when_the_storage_fails_for_a_moment_leaves_tasks_of_a_killed_chi
     assert caplog.records[-1].getMessage() == (
         f"tasks [1, 2] of a killed worker process come back when their leases end: {error}"
     )
-
-
-def test_parent_when_the_storage_fails_for_good_ends_by_its_error(tmp_path: Path) -> None:
-    error = StoreError("no rights")
-
-    assert ended(Failing(tmp_path, error)) is error

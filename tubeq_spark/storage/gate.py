@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,21 +13,18 @@ from tubeq_spark.model.ids import hash_of
 from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.storage.arrow.columns import empty, flat, scalar, taken
 from tubeq_spark.storage.arrow.select import matching
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.tables.predicates import of_utubes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 _NO_ROWS = empty(
-    pa.schema({"utube": pa.string(), "owner": pa.string(), "n": pa.int64(), "lasting": pa.int64()})
+    pa.schema(
+        {"utube": pa.string(), "owner": pa.string()}
+        | dict.fromkeys(("n", "lasting", "new"), pa.int64())
+    )
 )
-
-
-class Gate(NamedTuple):
-    """A gate: its segment, and its name among the gates of this segment; `None` if its segment has only this gate."""
-
-    segment: int
-    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +32,11 @@ class Raise:
     """The gates that a statement raises, and the taken-utube rows that it changes.
 
     Attributes:
-        numbers: The numbers of the gates that were read. The statement fails if one has changed.
+        numbers: The number of each gate that was read, by its segment. The statement fails if one has changed.
         texts: The new text of the row of each sub-queue; `None` removes the row.
     """
 
-    numbers: Mapping[Gate, int] = field(default_factory=dict)
+    numbers: Mapping[int, int] = field(default_factory=dict)
     texts: Mapping[str | None, str | None] = field(default_factory=dict)
 
 
@@ -47,13 +45,13 @@ class GatesSeen:
     """The gates of a tube and its taken-utube rows, as they were read.
 
     Attributes:
-        numbers: The number of each gate. Without gates no take has come yet.
+        numbers: The number of each gate, by its segment. Without gates no take has come yet.
         rows: The taken-utube rows: `utube`, and in `owner` the text of its moments.
         taken: The sub-queues with rows that are stored as taken, if they were read: `utube`, the number of rows (`n`),
-            and the number of those whose leases last (`lasting`).
+            of those whose leases last (`lasting`) and have just begun (`new`), and the session that holds one (`owner`).
     """
 
-    numbers: Mapping[Gate, int] = field(default_factory=dict)
+    numbers: Mapping[int, int] = field(default_factory=dict)
     rows: pa.Table = field(default_factory=lambda: _NO_ROWS)
     taken: pa.Table = field(default_factory=lambda: _NO_ROWS)
 
@@ -83,14 +81,28 @@ class GatesSeen:
         places = pc.if_else(pc.greater(places, starts), places, pa.nulls(1, pa.int32())[0])
         return taken(numbers, starts), taken(numbers, places)
 
-    def gate_of(self, utube: str | None) -> Gate:
-        """The gate of a sub-queue, which every take of it raises."""
-        return self._order[hash_of(utube) % len(self.numbers)]
+    def gates_of(self, utubes: Iterable[str | None]) -> list[int]:
+        """The segment of the gate of each of some sub-queues. Every take of a sub-queue raises its gate."""
+        gates = sorted(self.numbers)
+        return [gates[hash_of(utube) % len(gates)] for utube in utubes]
 
-    @property
-    def _order(self) -> list[Gate]:
-        """The gates in the same order in all programs."""
-        return sorted(self.numbers, key=lambda gate: (gate.segment, gate.name or ""))
+    def has_sharers(self, owner: str) -> bool:
+        """Whether other sessions share the gates with `owner`."""
+        return len(self.sharers(owner)) > 1
+
+    def sharers(self, owner: str) -> set[str]:
+        """The sessions that share the gates: `owner`, and those that have just taken. Only `owner` if there is one gate."""
+        if len(self.numbers) == 1:
+            return {owner}
+        return {owner, *matching(self.taken, row().new > 0).column("owner").to_pylist()}
+
+    def share(self, owner: str, sharers: Collection[str]) -> set[int]:
+        """The gates of one of these sessions. Each gate has one session, which stays while it takes tasks."""
+
+        def weight(gate: int, of: str) -> int:
+            return hash_of(f"{of} {gate}")
+
+        return {gate for gate in self.numbers if owner == max(sharers, key=partial(weight, gate))}
 
     def raised(
         self,
@@ -100,6 +112,5 @@ class GatesSeen:
         all_takes: bool,
     ) -> Raise:
         """Raise the gates of some sub-queues, and with `all_takes` the one that conflicts with every such take."""
-        gates = {self.gate_of(utube) for utube in utubes} | {*self._order[:all_takes]}
-        numbers = {gate: self.numbers[gate] for gate in self._order if gate in gates}
-        return Raise(numbers, texts)
+        gates = {*self.gates_of(utubes)} | {*sorted(self.numbers)[:all_takes]}
+        return Raise({gate: self.numbers[gate] for gate in sorted(gates)}, texts)

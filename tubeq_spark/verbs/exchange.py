@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Request = TypeVar("Request")
+#: After so many lost conflicts of an exchange its acks commit alone.
+TRIES = 2
 
 
 class _Exchanged(NamedTuple):
@@ -65,19 +67,20 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | 
     Returns:
         The result; `None` if nothing was done, because no task is ready or other commits came first.
     """
-    attempts, found = count(), list["StoredTask"]()
+    attempts, found = count(1), list["StoredTask"]()
 
-    def attempt() -> Plan[list[Taken | None] | None]:
+    def decide() -> Plan[list[Taken | None] | None]:
         nonlocal found
         nothing: Plan[list[Taken | None] | None] = Plan(None, lambda _: None)
-        if take.take_ids:
+        attempt = next(attempts)
+        if attempt > TRIES:
             # The acks, which make room, do not wait for another choice.
             return nothing
         ctx.queue.taker()
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=next(attempts) == 0)
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=attempt == 1)
         return take.plan(found) or nothing
 
-    took = take.commit("exchange", attempt)
+    took = take.commit("exchange", decide)
     return None if took is None else _acked(ctx, found, took)
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.errors import ConflictError
+from tubeq_spark.model.ids import hash_of
 from tubeq_spark.model.takes import begun, moments_text
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scalar, taken
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
 
 log = logging.getLogger(__name__)
+#: Fewer tasks than this are few for a commit.
+FEW = 16
 
 
 @dataclass(frozen=True)
@@ -183,15 +186,14 @@ def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits |
 
 def _begin(ctx: TubeContext, now_us: int) -> None:
     """Write the gates before the first take. One commit."""
-    # Where one lock keeps all takes apart, more gates would only be more rows. Without Spark, commits conflict by rows.
+    # Where one lock keeps all takes apart, more gates would only be more rows.
     several = ctx.driver.subqueues and not ctx.table_lock.is_exclusive
-    apart = ctx.queue.engine.committer() is not None
 
     def attempt() -> Plan[None]:
         # Another program, perhaps with other gates, may have been faster.
         if ctx.gates.read(with_rows=False).numbers:
             return Plan(None, lambda _: None)
-        begin = ctx.gates.begin(now_us, several=several, apart=apart)
+        begin = ctx.gates.begin(now_us, several=several)
         return Plan(begin, lambda _: None, now_us)
 
     ctx.queue.loop.run("begin", ctx.table_lock, attempt)
@@ -208,17 +210,43 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
     return cut
 
 
-def behind(ctx: TubeContext, heads: pa.Table) -> pa.Table:
-    """The sub-queues from which a large take takes after a conflict.
+def beside_rivals(
+    seen: GatesSeen, heads: pa.Table, owner: str, requests: Sequence[TakeRequest], lost: int
+) -> pa.Table:
+    """The sub-queues from which a take chooses beside takes of other sessions: those of some gates.
 
-    They have the priority of the first one, and their taken-utube rows are in one partition. Of these partitions it is
-    the one whose first sub-queue comes last, because the rivals of the take begin with the first sub-queues.
+    Each session has a share of the gates, so sessions that know of each other do not conflict. After a conflict
+    the take rests on one gate, and after the next one on another, because the others may not know of it. All these
+    sub-queues have the priority of the first one. If they have few tasks, the take chooses from all.
+
+    Args:
+        seen: The gates and the taken tasks.
+        heads: The sub-queues that may give tasks, in order.
+        owner: The session that takes.
+        requests: The requests of the calls.
+        lost: The number of conflicts that the take has lost.
     """
+    sharers = seen.sharers(owner)
+    if not heads.num_rows or (len(sharers) == 1 and not lost):
+        return heads
     key = pc.struct_field(flat(heads.column("first")), [0])
-    heads = heads.filter(pc.equal(key, key[0])) if heads.num_rows else heads
-    partitions = [ctx.gates.segment_of(utube) for utube in heads.column("utube").to_pylist()]
-    last = [*dict.fromkeys(partitions)][-1:]
-    return heads.filter(array([partition in last for partition in partitions], pa.bool_()))
+    first = heads.filter(pc.equal(key, key[0]))
+    gates = seen.gates_of(first.column("utube").to_pylist())
+    most = max(request.per_utube for request in requests)
+
+    def of(some: Collection[int]) -> tuple[pa.Table, int]:
+        """The sub-queues of some gates, and the number of their tasks."""
+        found = first.filter(array([gate in some for gate in gates], pa.bool_()))
+        return found, sum(min(ready, most) for ready in found.column("n").to_pylist())
+
+    mine = {*gates} & seen.share(owner, sharers)
+    wanted = sum(request.count for request in requests)
+    if lost and mine:
+        found, count = of([max(mine, key=lambda gate: hash_of(f"{owner} {lost} {gate}"))])
+        if count >= min(wanted, FEW):
+            return found
+    found, count = of(mine)
+    return found if count >= FEW else heads
 
 
 def shared_out(

@@ -92,13 +92,15 @@ def taken_utubes(ctx: TubeContext) -> pa.Table:
     """The sub-queues that are taken, or whose last leases are remembered, in the order of their names. One query."""
     limits = read_limits(ctx, ctx.queue.now_us())
     seen, taken, begun = limits.seen, limits.seen.counts(), limits.seen.moments()
+    utubes = sorted({*taken, *begun}, key=lambda name: (name is not None, name or ""))
+    gates = seen.gates_of(utubes) if seen.numbers else []
     rows = []
-    for utube in sorted({*taken, *begun}, key=lambda name: (name is not None, name or "")):
+    for utube, gate in zip(utubes, gates, strict=True):
         moments = begun[utube].moments if utube in begun else ()
         rows.append(
             {
                 "utube": utube,
-                "number": seen.numbers[seen.gate_of(utube)] if seen.numbers else 0,
+                "number": seen.numbers[gate],
                 "taken": taken.get(utube, 0),
                 "last_begun": moments[-1] if moments else None,
             }

@@ -34,7 +34,7 @@ from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import Limits, behind, limits_now, shared_out, within
+from tubeq_spark.verbs.limits import Limits, beside_rivals, limits_now, shared_out, within
 from tubeq_spark.verbs.settle import buries_unreadable
 
 if TYPE_CHECKING:
@@ -195,19 +195,18 @@ class Take:
         """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
         self._ctx.next_begin.at_us = limits.next_us()
         requests = within(self._requests, limits.tasks)
-        wanted = sum(request.count for request in requests)
-        if not wanted:
+        if not any(request.count for request in requests):
             return None
-        if self._is_contended:
-            # A large take conflicts more easily, so each further attempt asks for a quarter of the last number.
-            wanted >>= 2 * (self._attempts - 1)
-            requests = within(requests, max(MOST_SHARED, wanted))
         choose = self._of_subqueues if self._ctx.driver.subqueues else self._in_order
         choice = choose(limits, requests)
         return choice if choice is not None and choice.tasks.num_rows else None
 
     def _in_order(self, limits: Limits, requests: Sequence[TakeRequest]) -> Choice:
         """Choose in a tube without sub-queues."""
+        if self._is_large and self._has_lost:
+            # A large take conflicts more easily, so each further attempt asks for a quarter of the last number.
+            wanted = sum(request.count for request in requests) >> 2 * (self._attempts - 1)
+            requests = within(requests, max(MOST_SHARED, wanted))
         counts = [request.count for request in requests]
         found = self._beside_rivals(limits.now_us, sum(counts))
         if found is None:
@@ -234,7 +233,7 @@ class Take:
         ready = ctx.table.is_ready(limits.now_us)
         opened = ready & ctx.table.is_of(among, limits.closed)
         # Calls that name different sub-queues may find none among the first ones of the tube, so all are read.
-        needs_all = len(addresses) > 1 or self._is_contended
+        needs_all = len(addresses) > 1 or self._has_lost or limits.seen.has_sharers(self._owner)
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
             return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
@@ -242,8 +241,7 @@ class Take:
             heads = limits.in_turn(ctx.reader.heads(opened, None, with_created=True))[:most]
         else:
             heads = ctx.reader.heads(opened, most)
-        if self._is_contended:
-            heads = behind(ctx, heads)
+        heads = beside_rivals(limits.seen, heads, self._owner, requests, self._attempts - 1)
         quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:
@@ -255,9 +253,9 @@ class Take:
         return Choice(limits, found, array(call_of, pa.int32()))
 
     @property
-    def _is_contended(self) -> bool:
-        """Whether it wants many tasks, and other commits have come first."""
-        return self._is_large and self._attempts > 1
+    def _has_lost(self) -> bool:
+        """Whether other commits have come first."""
+        return self._attempts > 1
 
     def _first(self, where: Expression, count: int) -> pa.Table:
         """The first tasks that match a condition."""

@@ -15,24 +15,6 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.rows import COLUMNS, INSERTED, insert_schema
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
-__all__ = [
-    "AGED_TUBE",
-    "DATA_FRAME",
-    "HEADROOM",
-    "KEYED",
-    "LATER",
-    "LEASE",
-    "MANY",
-    "NAMES",
-    "NEW_ROWS",
-    "NOW",
-    "OWNERS",
-    "POSITION",
-    "TUBES",
-    "stored",
-    "table_of",
-]
-
 NOW = to_us(dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC))
 LATER = NOW + 60 * US
 #: More than a statement names in its text.

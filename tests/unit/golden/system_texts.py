@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.golden.recording import Case, Recorder
@@ -47,10 +47,20 @@ def system_cases() -> Iterator[Case]:
     yield from new_tables()
 
 
-def made(kind: type[SystemTable], name: str, recorder: Recorder) -> Any:
-    """One of the system tables."""
-    table = PATH.table(name)
-    return kind(recorder.engine, table, recorder.loop, recorder.lock, recorder.random)
+def of(
+    kind: type[SystemTable],
+    title: str,
+    call: Callable[[Any], object],
+    *answers: Any,
+    affected: Sequence[Affected | Exception] = (),
+) -> Case:
+    """A case of one of the system tables."""
+    table = PATH.table(TUBES if kind is Registry else SESSIONS)
+
+    def made(recorder: Recorder) -> object:
+        return call(kind(recorder.engine, table, recorder.loop, recorder.lock, recorder.random))
+
+    return Case(f"{kind.__name__}.{title}", made, answers, affected)
 
 
 # -- the registry --------------------------------------------------------------------------------------
@@ -86,11 +96,7 @@ FREE, IN_USE_BY_ONE = [{"last": 6, "taken": 0}], [{"last": 6, "taken": 1}]
 
 
 def registry() -> Iterator[Case]:
-    def case(title: str, call: Callable[[Registry], object], *answers: Any) -> Case:
-        return Case(
-            f"Registry.{title}", lambda recorder: call(made(Registry, TUBES, recorder)), answers
-        )
-
+    case = partial(of, Registry)
     here = [found(record())]
     yield case("records: all", lambda table: table.records(), here)
     yield case("with_dropped: all", lambda table: table.with_dropped(), here)
@@ -142,24 +148,7 @@ SURVEY: list[dict[str, Any]] = [
 ]
 
 
-def of_sessions(
-    title: str,
-    call: Callable[[Sessions], object],
-    *answers: Any,
-    affected: Sequence[Affected | Exception] = (),
-) -> Case:
-    return Case(
-        f"Sessions.{title}",
-        lambda recorder: call(made(Sessions, SESSIONS, recorder)),
-        answers,
-        affected,
-    )
-
-
-def of_notes(title: str, call: Callable[[VacuumNotes], object]) -> Case:
-    return Case(
-        f"VacuumNotes.{title}", lambda recorder: call(made(VacuumNotes, SESSIONS, recorder))
-    )
+of_sessions, of_notes = partial(of, Sessions), partial(of, VacuumNotes)
 
 
 def sessions() -> Iterator[Case]:
@@ -220,12 +209,10 @@ def maintenance_of_sessions() -> Iterator[Case]:
         ("few", 99, False, [member, lives]),
         ("whole", 99, True, [lives | {"n": 1}]),
     ):
-        yield Case(
-            f"Sessions.compact: {said}",
-            lambda recorder, least=least, whole=whole: made(Sessions, SESSIONS, recorder).compact(
-                least, whole=whole
-            ),
-            [rows],
+        yield of_sessions(
+            f"compact: {said}",
+            lambda table, least=least, whole=whole: table.compact(least, whole=whole),
+            rows,
         )
 
 
@@ -242,18 +229,7 @@ def leased(count: int, bound: int) -> list[dict[str, Any]]:
 
 
 def slots() -> Iterator[Case]:
-    def case(
-        title: str,
-        call: Callable[[Slots], object],
-        *answers: Any,
-        affected: Sequence[Affected | Exception] = (),
-    ) -> Case:
-        return Case(
-            f"Slots.{title}",
-            lambda recorder: call(made(Slots, SESSIONS, recorder)),
-            answers,
-            affected,
-        )
+    case = partial(of, Slots)
 
     def lease(table: Slots) -> object:
         return table.lease(HOLDER, NOW, 1_000)
@@ -284,7 +260,7 @@ def new_tables() -> Iterator[Case]:
     for local in (False, True):
         where = "local" if local else "elsewhere"
         for name, make in {
-            "new_registry": functools.partial(new_registry, engine="spark"),
+            "new_registry": partial(new_registry, engine="spark"),
             "new_sessions": new_sessions,
         }.items():
             yield Case(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tests.row_oracle import CHANGES, SELECTIONS
 from tests.unit.golden.recording import Case, Recorder
 from tests.unit.golden.sample_values import (
     AGED_TUBE,
@@ -35,17 +37,13 @@ from tubeq_spark.model.changes import (
     Move,
     Older,
     Remove,
-    Renew,
-    Touch,
     Which,
-    lease_ended,
 )
-from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
-from tubeq_spark.model.times import FOREVER_S, LAST_US, US
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
 from tubeq_spark.storage.expression import TRUE, row, small
-from tubeq_spark.storage.gate import Gate, Raise
+from tubeq_spark.storage.gate import Raise
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import COLUMNS, PutsSeen, whole_segments
@@ -101,72 +99,34 @@ def tube_cases() -> Iterator[Case]:
         for case in cases(AGED_TUBE):
             yield replace(case, title=f"{case.title}; by rank")
     yield from rare_names()
-    yield from all_takes()
     yield from counting_of_many()
     yield from keys(KEYED)
-    yield from kept_keys(KEPT)
-    yield from with_backoff()
+    yield from keys(KEPT)
 
 
 def keys(table: TubeTable) -> Iterator[Case]:
-    """The cases of keys."""
-    reader = lambda made: gate_of(made, table)  # noqa: E731
-    yield Case(
-        "PutGate.has_ended_key: ", lambda made: reader(made).has_ended_key(NOW), [[{"value": 1}]]
-    )
-    for said, some in {
-        "rare names": [name for name in NAMES if name is not None],
-        f"{MANY}": [str(n) for n in range(MANY)],
-    }.items():
-        yield Case(
-            f"PutGate.holders: {said}",
-            lambda made, some=some: reader(made).holders(some, NOW),
-            [[{"task_id": 5}]],
-        )
-        yield Case(
-            f"PutGate.used: {said}",
-            lambda made, some=some: reader(made).used(some, NOW),
-            [[{"unique": "a", "state": "r"}]],
-        )
-    yield Case(
-        "TubeReader.gone_segments: a tube with keys",
-        lambda made: TubeReader(made.engine, table).gone_segments(),
-    )
+    """The cases of keys, and those of keys that stay in use for a while."""
 
+    def case(title: str, call: Callable[[PutGate], object], *answers: Any) -> Case:
+        return Case(f"PutGate.{title}", lambda made: call(gate_of(made, table)), answers)
 
-def kept_keys(table: TubeTable) -> Iterator[Case]:
-    """What differs in a tube whose keys stay in use for a while."""
-    reader = lambda made: gate_of(made, table)  # noqa: E731
-    for said, some in {"two": ["a", "O'Neil"], f"{MANY}": [str(n) for n in range(MANY)]}.items():
-        yield Case(
-            f"PutGate.holders: kept, {said}",
-            lambda made, some=some: reader(made).holders(some, NOW),
-        )
-        yield Case(
-            f"PutGate.used: kept, {said}",
-            lambda made, some=some: reader(made).used(some, NOW),
-            [[{"unique": "a", "state": "r"}], [{"unique": "b"}]],
-        )
-    yield Case(
-        "TubeReader.kept_keys: all",
-        lambda made: TubeReader(made.engine, table).kept_keys(NOW),
-        [[{"segment": -41, "rows": 5, "over": 2}]],
-    )
+    kept = "" if table.unique_for_us is None else "kept, "
+    found: list[Any] = [[{"unique": "a", "state": "r"}], [{"unique": "b"}]]
+    names = [name for name in NAMES if name is not None]
+    for said, some in {"rare names": names, f"{MANY}": [str(n) for n in range(MANY)]}.items():
+        yield case(f"holders: {kept}{said}", lambda gate, some=some: gate.holders(some, NOW))
+        yield case(f"used: {kept}{said}", lambda gate, some=some: gate.used(some, NOW), *found)
+    if not kept:
+        yield case("has_ended_key: ", lambda gate: gate.has_ended_key(NOW), [{"value": 1}])
+        title = "gone_segments: a tube with keys"
+        yield reading(table, title, lambda read: read.gone_segments())
+        return
+    rows = [{"segment": -41, "rows": 5, "over": 2}]
+    yield reading(table, "kept_keys: all", lambda read: read.kept_keys(NOW), rows)
     yield statements(table, "drain: kept keys", lambda make: make.drain(NOW, -41))
     yield statements(
         table, "fold_kept_keys: two", lambda make: make.fold_kept_keys([-41, -42], -43, NOW)
     )
-
-
-def with_backoff() -> Iterator[Case]:
-    """The statements of failed tasks."""
-    table = replace(table_of("pri", "task_id", change_feed=True), max_attempts=3)
-    for said, change in FAILURES.items():
-        yield statements(
-            table,
-            f"settle: {said}; with a backoff",
-            lambda make, change=change: make.settle(rows_named((-5, 11)), [(Every(), change)]),
-        )
 
 
 def rare_names() -> Iterator[Case]:
@@ -186,12 +146,14 @@ def rare_names() -> Iterator[Case]:
 # -- reads of tasks ------------------------------------------------------------------------------------
 
 
-def reads(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
-        return Case(
-            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
-        )
+def reading(
+    table: TubeTable, title: str, call: Callable[[TubeReader], object], *answers: Any
+) -> Case:
+    return Case(f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers)
 
+
+def reads(table: TubeTable) -> Iterator[Case]:
+    case = partial(reading, table)
     low = row().pri > small(3)
     yield case("of: all", lambda tasks: tasks.of(TRUE))
     yield case("of: in order, with a limit", lambda tasks: tasks.of(low, order=["pri"], limit=9))
@@ -220,10 +182,7 @@ def conditions(table: TubeTable) -> Iterator[Case]:
     """The conditions that verbs share."""
 
     def case(said: str, where: Expression) -> Case:
-        return Case(
-            f"TubeReader.first: {said}",
-            lambda made: TubeReader(made.engine, table).first(COLUMNS, where, 5),
-        )
+        return reading(table, f"first: {said}", lambda read: read.first(COLUMNS, where, 5))
 
     yield case("buried, up to a position", table.is_buried(NOW) & table.up_to(POSITION))
     yield case("due", table.is_due(NOW))
@@ -246,37 +205,13 @@ def conditions(table: TubeTable) -> Iterator[Case]:
         yield case(f"in state {state.name}", table.is_in(state, NOW))
 
 
-def selection(segment: int, count: int, utube: str | None = None) -> dict[str, Any]:
-    """A segment as a query for selections tells of it."""
-    return {
-        "segment": segment,
-        "utube": utube,
-        "n": count,
-        "last": {"pri": 0, "task_id": 9},
-        "in_lease_segment": False,
-        "delayed": 0,
-        "ttr": None,
-    }
-
-
 def reads_of_segments(table: TubeTable) -> Iterator[Case]:
+    case = partial(reading, table)
     due = [{"segment": 1, "state": "t", "over": False, "worn": False, "n": 1}]
     for most in ATTEMPTS:
         of = replace(table, max_attempts=most)
-        yield Case(
-            f"TubeReader.groups: due, max_attempts {most}",
-            lambda made, of=of: TubeReader(made.engine, of).groups(of.is_due(NOW), NOW, 5),
-            [due],
-        )
-    yield from reads_for_upkeep(table)
-
-
-def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
-        return Case(
-            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
-        )
-
+        title = f"groups: due, max_attempts {most}"
+        yield reading(of, title, lambda read, of=of: read.groups(of.is_due(NOW), NOW, 5), due)
     yield case("newest_ids: any", lambda segments: segments.newest_ids())
     yield case(
         "segments_up_to: of two slots",
@@ -331,11 +266,7 @@ def named(quota: int = 2) -> dict[str, Mapping[str | None, int]]:
 
 
 def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
-        return Case(
-            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
-        )
-
+    case = partial(reading, table)
     ready = table.is_ready(NOW)
     head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5}
     yield case("heads: twice", lambda read: [read.heads(ready, 5) for _ in range(2)], [head])
@@ -401,16 +332,14 @@ CHOSEN = {
     f"{MANY} tasks": chosen(*((10, n, None) for n in range(MANY))),
 }
 #: What a take raises: nothing, one gate, and two with the rows of some sub-queues.
-ONE_GATE = Raise({Gate(GATES[0]): 7})
-WITH_ROWS = Raise(
-    {Gate(GATES[0]): 7, Gate(GATES[3], "2"): 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None}
-)
+ONE_GATE = Raise({GATES[0]: 7})
+WITH_ROWS = Raise({GATES[0]: 7, GATES[3]: 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None})
 RAISED = {"nothing": Raise(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
     def case(title: str, call: Callable[[TakeWriter], object]) -> Case:
-        return Case(f"TakeWriter.{title}", lambda made: call(TakeWriter(table)))
+        return Case(f"TakeWriter.{title}", lambda _: call(TakeWriter(table)))
 
     def take(make: TakeWriter, tasks: pa.Table, *args: Any, **others: Any) -> object:
         numbers = pa.array([-21 - n % 3 for n in range(tasks.num_rows)], pa.int64())
@@ -432,17 +361,6 @@ def takes(table: TubeTable) -> Iterator[Case]:
         lambda make: make.take_up_to(CHOSEN[f"{MANY} tasks"], -41, LEASE, NOW),
     )
     yield case("tidy: any", lambda make: make.tidy(WITH_ROWS, NOW))
-
-
-def all_takes() -> Iterator[Case]:
-    """Takes in the combinations of order and change feed that no other case has."""
-    others = {
-        "by pri": table_of("pri", "task_id"),
-        "by task_id, with a change feed": table_of("task_id", change_feed=True),
-    }
-    for name, table in others.items():
-        for case in takes(table):
-            yield replace(case, title=f"{case.title}; {name}")
 
 
 def removals(table: TubeTable) -> Iterator[Case]:
@@ -485,84 +403,23 @@ def settlements(table: TubeTable) -> Iterator[Case]:
 
 # -- what becomes of rows ------------------------------------------------------------------------------
 
-WHICH: dict[str, Which] = {
-    "every": Every(),
-    "due": Due(NOW),
-    "due and over": Due(NOW, over=True),
-    "due and taken": Due(NOW, state=TaskState.TAKEN),
-    "due, over and kept": Due(NOW, over=True, state=TaskState.DONE),
-    "older": Older({0: 99, 7: 30_000}),
-    "older and taken": Older({0: 99, 7: 30_000}, taken=True),
-}
-EVENTS = {
-    "an event": "kick",
-    "the end of a lease": "ttr",
-    "the end of a ttl": "ttl",
-}
-BECOME: dict[str, Change] = {
-    "Become: ready": Become(-41, AFTER),
-    "Become: for ever": Become(
-        -41, replace(AFTER, ttl=None, next_event=None, expires_at=None, state=TaskState.BURIED)
-    ),
-    "Become: done": Become(
-        -41, replace(AFTER, state=TaskState.DONE, data=None), data=True, event="done"
-    ),
-    **{
-        f"Become: data {data!r}": Become(
-            -41, replace(AFTER, data=data, state=TaskState.DELAYED), data=True
-        )
-        for data in ('"O\'Neil"', '{"n": 1}', "[1,2]", '"漢字"', None)
-    },
-}
-CHANGES: dict[str, Change] = {
-    "Remove: an ack": Remove(),
-    "Remove: no event": Remove(-41),
-    **{f"Remove: {said}": Remove(-41, event) for said, event in EVENTS.items()},
-    "GiveBack: a release": GiveBack(-41),
-    **{f"GiveBack: {said}": GiveBack(-41, event=event) for said, event in EVENTS.items()},
-    "GiveBack: buried": GiveBack(-41, TaskState.BURIED, event="bury"),
-    "GiveBack: kicked": GiveBack(-41, TaskState.READY, attempts=0, event="kick"),
-    "GiveBack: untaken": GiveBack(-41, TaskState.READY, untaken=True),
-    **{
-        f"Delay: {said}": GiveBack(-41, delay_us=delay, now_us=NOW)
-        for said, delay in {
-            "5 seconds": 5 * US,
-            "for ever": None,
-            "beyond all time": LAST_US,
-        }.items()
-    },
-    "Touch: 5 seconds": Touch(-41, 5 * US),
-    "Touch: for ever": Touch(-41, int(FOREVER_S) * US),
-    "Renew: no headroom": Renew(-41, LEASE),
-    "Renew: headroom": Renew(-41, HEADROOM),
-    "Move: to one segment": Move(-41),
-    **BECOME,
-}
-
-
-#: In tubes with a backoff.
-BACKOFF = Backoff(first=1, factor=3, most=8, jitter=0.5)
-FAILURES: dict[str, Change] = {
-    "an ended lease": lease_ended(-41, NOW, BACKOFF),
-    "an ended lease, no backoff": lease_ended(-41, NOW, None),
-    "GiveBack: an error": GiveBack(-41, error="it's why"),
-    "GiveBack: an error for each": GiveBack(-41, error={11: "why {rows}\n漢字"}),
-    "Delay: an error": GiveBack(-41, delay_us=5 * US, now_us=NOW, error="why"),
-    "Delay: an error, by a backoff": GiveBack(-41, delay_us=BACKOFF, now_us=NOW, error="why"),
-    "Delay: an error for each, by a backoff without jitter": GiveBack(
-        -41, delay_us=Backoff(first=0, jitter=0), now_us=NOW, error={11: "why"}
-    ),
+#: With the event that a change feed tells.
+WITH_EVENTS: dict[str, Change] = {
+    "removed by a kick": Remove(-41, "kick"),
+    "given back by the end of a ttr": GiveBack(-41, event="ttr"),
+    "buried": GiveBack(-41, TaskState.BURIED, event="bury"),
 }
 
 
 def changes(table: TubeTable) -> Iterator[Case]:
-    for said, which in WHICH.items():
+    for said, which in SELECTIONS.items():
         yield statements(
             table,
             f"settle_segments: {said}",
             lambda make, which=which: make.settle(whole_segments([-5, -6]), [(which, Move(-41))]),
         )
-    for said, change in CHANGES.items():
+    every = {name: change for name, (change, _) in CHANGES.items()} | WITH_EVENTS
+    for said, change in every.items():
         depends = isinstance(change, GiveBack | Become)
         for most in ATTEMPTS if depends else ATTEMPTS[:1]:
             yield statements(
@@ -584,7 +441,7 @@ def gates(table: TubeTable) -> Iterator[Case]:
         )
 
     gate = {"segment": GATES[0], "task_id": 7, "utube": None, "owner": None}
-    seen = [gate | {"n": 0, "lasting": 0}]
+    seen = [gate | {"n": 0, "lasting": 0, "new": 0}]
     for with_rows in (False, True):
         yield case(
             f"read: with rows {with_rows}",
@@ -598,10 +455,10 @@ def gates(table: TubeTable) -> Iterator[Case]:
             ),
             [],
         )
-    for several, apart in ((False, True), (True, True), (True, False)):
+    for several in (False, True):
         yield case(
-            f"begin: {several}, {apart}",
-            lambda made, _, how={"several": several, "apart": apart}: made.begin(NOW, **how),
+            f"begin: {several}",
+            lambda made, _, several=several: made.begin(NOW, several=several),
         )
 
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.model.ids import hash_of
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import FAIL, at, integer, literal, row
-from tubeq_spark.storage.gate import Gate, GatesSeen
+from tubeq_spark.storage.gate import GatesSeen
 from tubeq_spark.storage.query import Select, Union, count, count_if, least, named
 from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW, _T, _S = row(), row("t"), row("s")
-#: The gates where each changes in a file of its own, and those that share a file, where more of them cost nothing.
-#: Both begin with the same one, so that only one program can begin.
-_APART = [Gate(segment) for segment in GATES]
-_TOGETHER = [_APART[0], *(Gate(GATES[0], str(number)) for number in range(1, 256))]
+#: A session whose last take began earlier has no share of the gates.
+RECENT_US = 10 * US
 
 
 class Gates:
@@ -74,6 +73,7 @@ class Gates:
             "owner": least(_ROW.owner),
             "n": count(),
             "lasting": count_if(lasting),
+            "new": count_if(_ROW.taken_at > at(now_us - RECENT_US)),
         }
         taken = self._table.mine() & (_ROW.state == TaskState.TAKEN.value)
         if leaving:
@@ -86,21 +86,21 @@ class Gates:
     def _ours(self, *, with_rows: bool) -> Select:
         """A query for the gates, and with `with_rows` for the taken-utube rows."""
         segments = (*GATES, *UTUBE_ROWS) if with_rows else GATES
-        none = {"n": literal(0), "lasting": literal(0)}
+        none = {"n": literal(0), "lasting": literal(0), "new": literal(0)}
         columns = {**named("utube", "segment", "task_id", "owner"), **none}
         ours = _ROW.segment.is_in(segments) & (_ROW.tube == -self._table.id)
         return Select(self._table.name, columns, ours)
 
-    def begin(self, now_us: int, *, several: bool, apart: bool) -> Statement:
+    def begin(self, now_us: int, *, several: bool) -> Statement:
         """Write the gates before the first take. It fails if there are some.
 
         Args:
             now_us: The moment.
             several: Whether takes of different sub-queues may commit side by side, so that there are several gates.
-            apart: Whether commits conflict if they change the same file, so that each gate has a file of its own.
         """
-        gates = (_APART if apart else _TOGETHER) if several else _APART[:1]
-        segments, names = zip(*gates, strict=True)
+        # Both choices begin with the same gate, so only one program can begin.
+        segments = GATES if several else GATES[:1]
+        names = [None] * len(segments)
         return Statement(
             self._table.name,
             [Clause({"task_id": FAIL})],
@@ -110,8 +110,8 @@ class Gates:
             named=pa.table(
                 {"segment": array(segments, pa.int64()), "utube": array(names, pa.string())}
             ),
-            reads=[*dict.fromkeys(segments)],
-            size=len(gates),
+            reads=segments,
+            size=len(segments),
             tasks=0,
         )
 
@@ -120,7 +120,7 @@ def _seen(found: pa.Table) -> GatesSeen:
     """The gates, the taken-utube rows and the taken tasks among the rows of a query."""
     taken, own = matching(found, _ROW.n > 0), matching(found, _ROW.n == 0)
     gates = matching(own, _ROW.owner.is_null()).to_pylist()
-    numbers = {Gate(gate["segment"], gate["utube"]): gate["task_id"] for gate in gates}
+    numbers = {gate["segment"]: gate["task_id"] for gate in gates}
     return GatesSeen(numbers, matching(own, _ROW.owner.is_not_null()), taken)
 
 

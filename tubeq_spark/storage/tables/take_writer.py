@@ -174,7 +174,7 @@ class TakeWriter:
     def _own_rows(self, change: Raise) -> list[dict[str, Any]]:
         """The source rows for gates and taken-utube rows."""
         gates: list[dict[str, Any]] = [
-            {"segment": gate.segment, "task_id": number, "utube": gate.name, "number": number + 1}
+            {"segment": gate, "task_id": number, "number": number + 1}
             for gate, number in change.numbers.items()
         ]
         texts = [

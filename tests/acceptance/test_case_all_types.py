@@ -1,7 +1,6 @@
-"""Cases X-A, X-B, X-C, X-D and X-G in the types that the other modules leave out.
+"""Cases in each type: what a type could get wrong although all share their verbs.
 
-All types share their verbs; what is here is what a type could still get wrong: events, counters,
-the neighbours in a sub-queue, expiry, and what a truncate or a bad callback leaves behind.
+These are definitions, statistics, states, events, expiry, and what a truncate or a bad callback leaves behind.
 """
 
 from __future__ import annotations
@@ -10,20 +9,130 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import Changes, calls, counts, put_and_take, take
+from tests.acceptance.support import (
+    Changes,
+    calls,
+    counts,
+    data_of,
+    ids_of,
+    put_and_take,
+    take,
+)
 from tests.thorough import without_spark
-from tubeq_spark import InvalidOptionError, NotTakenError, TaskNotFoundError
+from tubeq_spark import (
+    InvalidOptionError,
+    NotTakenError,
+    PutItem,
+    TaskNotFoundError,
+    TaskState,
+    TubeExistsError,
+)
 
 if TYPE_CHECKING:
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import NewTube, Session
     from tubeq_spark import Queue, Task
     from tubeq_spark.testing import ManualClock
 
-TYPES = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("limfifottl", "utube")])
-TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *without_spark("utubettl")])
+TYPES = pytest.mark.parametrize(
+    "type_name", ["fifottl", *without_spark("fifo", "limfifottl", "utube", "utubettl")]
+)
+TIMED = pytest.mark.parametrize("type_name", ["fifottl", *without_spark("limfifottl", "utubettl")])
 
 
-@pytest.mark.without_spark
+@TYPES
+def test_tube_when_it_is_created_again_is_refused_or_the_one_that_is_there(
+    new_tube: NewTube, queue: Queue, session: Session, type_name: str
+) -> None:
+    """Cases 010-1, 010-9, 010-12, 010-14, 020-1, 020-7, 030-7, 040-11 and 100-1."""
+    options = {"ttl": 50, "ttr": 5, "pri": 3, "delay": 1} if type_name.endswith("ttl") else {}
+    tube = new_tube(type_name, **options)
+    task = tube.put("stored")
+    assert (queue[tube.name].name, queue[tube.name].type) == (tube.name, type_name)
+
+    with pytest.raises(TubeExistsError, match=tube.name):
+        queue.create_tube(tube.name, type_name)
+    other = "utube" if type_name != "utube" else "fifo"
+    with pytest.raises(TubeExistsError):
+        queue.create_tube(tube.name, other, if_not_exists=True)
+    again = queue.create_tube(tube.name, type_name, if_not_exists=True, temporary=True)
+    elsewhere = session().create_tube(tube.name, type_name, if_not_exists=True, max_attempts=1)
+    for each in (again, elsewhere):
+        assert each.options == tube.options
+        assert each.peek(task.task_id) == task
+
+
+@TYPES
+def test_statistics_after_the_script_count_tasks_and_calls(
+    new_tube: NewTube, queue: Queue, type_name: str
+) -> None:
+    """Cases 010-2, 020-2, 030-2 and 040-2: the calls whose statistics the suite checks in every type."""
+    tube, delayed = new_tube(type_name), int(type_name.endswith("ttl"))
+    ids = ids_of(tube.put_many([f"stat_{number}" for number in range(5)]))
+    for _ in range(delayed):
+        tube.put("stat_5", delay=1000)
+    tube.delete(ids[4])
+    assert take(tube).task_id == ids[0]
+    tube.release(ids[0])
+    assert take(tube).task_id == ids[0]
+    tube.ack(ids[0])
+    tube.bury_many(ids[1:3])
+    assert tube.kick(1) == 1
+    assert take(tube).task_id == ids[1]
+
+    tasks = {"taken": 1, "buried": 1, "ready": 1, "done": 2}
+    calls_of = {"delete": 1, "ack": 1, "take": 3, "kick": 1, "bury": 2, "release": 1}
+    found = queue.statistics(tube.name)["tasks"]
+    assert found == tasks | {"delayed": delayed, "total": 3 + delayed}
+    assert calls(queue, tube) == calls_of | {"put": 5 + delayed}
+    assert data_of(tube.tasks_by_state("r")) == ["stat_3"]
+    assert data_of(tube.tasks_by_state("!")) == ["stat_2"]
+
+
+@TYPES
+def test_tasks_by_state_gives_the_tasks_in_that_state(new_tube: NewTube, type_name: str) -> None:
+    """Cases 010-15, 020-12, 030-8 and 040-14."""
+    tube = new_tube(type_name)
+    ids = ids_of(tube.put_many([PutItem(n, **_apart(type_name, n)) for n in range(10)]))
+    take(tube)
+    take(tube)
+    assert len(tube.take_many(2)) == 2
+
+    assert ids_of(tube.tasks_by_state("t")) == ids[:4]
+    assert ids_of(tube.tasks_by_state(TaskState.READY)) == ids[4:]
+    assert {task.state for task in tube.tasks_by_state(TaskState.TAKEN)} == {TaskState.TAKEN}
+
+
+@TIMED
+def test_expired_task_is_never_taken(new_tube: NewTube, clock: ManualClock, type_name: str) -> None:
+    """Cases 050-1, 050-2, 050-3 and 050-4."""
+    tubes = [new_tube(type_name) for _ in range(3)]
+    for _ in range(2):
+        for tube in tubes:
+            tube.put_many(range(10), ttl=0.1)
+        clock.advance(0.1)
+        assert [tube.take(timeout=0) for tube in tubes] == [None, None, None]
+    tubes[0].put("next")
+    assert take(tubes[0]).data == "next"
+
+
+@TIMED
+def test_buried_task_outlives_its_ttr_but_not_its_ttl(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
+) -> None:
+    """Case 190-1."""
+    tube = new_tube(type_name)
+    task = put_and_take(tube, "task1", ttl=1, ttr=0.2)
+    tube.bury(task.task_id)
+
+    clock.advance(0.4)
+    queue.sweep()
+    assert tube.peek(task.task_id).state == "!"
+    clock.advance(2)
+    with pytest.raises(TaskNotFoundError, match=str(task.task_id)):
+        tube.peek(task.task_id)
+
+
+@pytest.mark.thorough
 @TYPES
 def test_each_verb_has_one_event_and_no_neighbour_has_any(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -37,6 +146,7 @@ def test_each_verb_has_one_event_and_no_neighbour_has_any(
     take(tube)
     tube.release(first.task_id)
     assert changes.drain() == [("take", "a", "t"), ("release", "a", "r")]
+    tube.peek(first.task_id)
     assert tube.bury(first.task_id).as_tuple() == (first.task_id, "!", "a")
     assert tube.bury(first.task_id).state == "!"
     assert tube.kick(3) == 1
@@ -61,7 +171,6 @@ def test_each_verb_has_one_event_and_no_neighbour_has_any(
     assert counts(queue, tube) == {"done": 2}
 
 
-@pytest.mark.without_spark
 @TYPES
 def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -90,7 +199,7 @@ def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     tube.drop()
 
 
-@pytest.mark.without_spark
+@pytest.mark.on_spark
 @TIMED
 def test_what_time_ends_is_told_and_counted_once(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
@@ -105,7 +214,10 @@ def test_what_time_ends_is_told_and_counted_once(
     changes.clear()
 
     clock.advance(1)
-    queue.sweep()
+    assert counts(queue, tube) == {"ready": 2, "taken": 1, "total": 3}
+    report = queue.sweep().tubes[tube.name]
+    assert (report.expired, report.readied + report.released) == (1, 2)
+    assert counts(queue, tube) == {"ready": 2, "taken": 1, "done": 1, "total": 3}
     assert sorted(changes.drain()) == [
         ("delay", "delayed", "r"),
         ("ttl", "expired", "-"),
@@ -124,10 +236,9 @@ def test_what_time_ends_is_told_and_counted_once(
     assert counts(queue, tube) == {"ready": 2, "total": 2, "done": 2}
 
 
-@pytest.mark.without_spark
 @TIMED
 def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> None:
-    """Cases X-D6, X-D8, X-D9 and X-D11."""
+    """Cases 020-10, 040-13, X-D6, X-D8, X-D9 and X-D11."""
     tube = new_tube(type_name)
     task = put_and_take(tube, "x", ttl=10, ttr=5)
 
@@ -147,7 +258,6 @@ def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> No
     assert endless.next_event is None
 
 
-@pytest.mark.without_spark
 def test_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
     """Case X-B3."""
     tube = new_tube("utube")
@@ -166,4 +276,4 @@ def test_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) ->
 
 def _apart(type_name: str, number: int) -> dict[str, str]:
     """The option that makes a task no neighbour of the others."""
-    return {"utube": f"u{number}"} if type_name == "utubettl" else {}
+    return {"utube": f"u{number}"} if type_name.startswith("utube") else {}

@@ -1,0 +1,366 @@
+"""The commands of `tubeq` on tasks, without Spark: what they print, what they leave behind, how they end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import json
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from tests.acceptance.support import calls, counts, data_of, put_and_take, take
+from tubeq_spark import Backoff, Task, TaskState, Tube
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.acceptance.command_line import Tubeq
+
+
+def fail_to_print(_text: str) -> NoReturn:
+    """Stands in for a pipe that nobody reads."""
+    raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def script(tmp_path: Path, *lines: str) -> str:
+    """A command that runs a program; `seen` is a file that it adds lines to."""
+    file = tmp_path / "work.py"
+    seen = f"seen = open({str(tmp_path / 'seen')!r}, 'a', encoding='utf-8')"
+    file.write_text("\n".join(("import json, os, pathlib, sys", seen, *lines)), encoding="utf-8")
+    return f"{sys.executable} {file}"
+
+
+# -- put ---------------------------------------------------------------------------------------------
+
+
+def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
+    tubeq: Tubeq, tmp_path: Path
+) -> None:
+    tube = tubeq.tube()
+    lines = tmp_path / "tasks.jsonl"
+    lines.write_text("1\n2\n3\n4\n5\n{bad\n")
+
+    sentence = tubeq.refusal("put", tube.name, str(lines), "--batch=2")
+
+    assert sentence.startswith(f"tubeq: line 6 of {lines} is no JSON: ")
+    assert sentence.endswith("4 tasks were put before")
+    for line in ("NaN", '"\\ud800"'):
+        said = tubeq.refusal("put", tube.name, stdin=f"5\n{line}\n")
+        assert "line 2 of standard input" in said
+    assert data_of(tube.tasks_by_state("r")) == [1, 2, 3, 4]
+
+
+def test_put_when_keys_are_there_puts_the_others_and_counts_these(tubeq: Tubeq) -> None:
+    tube = tubeq.tube()
+    put = ("put", tube.name, "--unique-field=url", "--batch=2")
+    lines = '{"url": "a"}\n{"url": "b"}\n{"url": "a"}\n{"n": 1}\n'
+
+    assert tubeq.json(*put, stdin=lines)[0]["count"] == 3
+    assert tubeq.json(*put, stdin=lines)[0]["count"] == 1
+    one = tubeq("put", tube.name, "--unique=a", stdin="5\n6\n")
+    assert one.stdout == f"put 0 tasks into {tube.name}\n"
+    bad = tubeq(*put, stdin='{"url": "c"}\n{"url": "d"}\n{"url": [1]}\n')
+    assert (bad.exit_code, bad.stdout) == (2, "")
+    before, refused = bad.stderr.splitlines()
+    assert (before, "unique" in refused) == ("tubeq: 2 tasks were put before", True)
+    assert len(list(tube.tasks_by_state("r"))) == 6
+
+
+def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq) -> None:
+    tube = tubeq.tube("limfifottl", capacity=3)
+
+    result = tubeq("put", tube.name, "--batch=2", "--json", stdin="1\n2\n3\n4\n")
+
+    assert (result.exit_code, json.loads(result.stdout)["count"]) == (1, 2)
+    said = f"tube {tube.name} is full; 2 tasks were put before"
+    assert json.loads(result.stderr) == {"note": said}
+
+
+@pytest.mark.parametrize(
+    ("number", "times", "said"),
+    [
+        (signal.SIGTERM, 1, "4 tasks were put before"),
+        (signal.SIGINT, 2, "2 tasks were put before, and perhaps the next 2"),
+    ],
+    ids=["SIGTERM", "SIGINT twice"],
+)
+def test_put_when_a_signal_comes_finishes_the_batch_in_hand_and_tells_what_was_put(
+    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, times: int, said: str
+) -> None:
+    tube = tubeq.tube()
+    put_many = Tube.put_many
+
+    def put_when_signalled(self: Tube, items: list[Any], **options: Any) -> list[Task]:
+        tasks = put_many(self, items, **options)
+        for _ in range(times if items == [3, 4] else 0):
+            signal.raise_signal(number)
+        return tasks
+
+    monkeypatch.setattr(Tube, "put_many", put_when_signalled)
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+
+    result = tubeq("put", tube.name, "--batch=2", stdin="1\n2\n3\n4\n5\n")
+
+    assert result.exit_code == 128 + number
+    assert f"tubeq: {said}\n" in result.stderr
+    assert data_of(tube.tasks_by_state("r")) == [1, 2, 3, 4]
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_put_and_take_when_their_results_cannot_be_printed_lose_no_task(
+    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = tubeq.tube("utubettl", ttr=3_600)
+    monkeypatch.setattr("tubeq_spark.cli.call.print_line", fail_to_print)
+
+    put = tubeq("put", tube.name, stdin="1\n2\n")
+    taken = tubeq("take", tube.name, "--keep=100000")
+
+    assert (put.exit_code, taken.exit_code, taken.stdout) == (3, 3, "")
+    assert put.stderr.startswith("tubeq: 2 tasks were put before\n")
+    assert taken.stderr == "tubeq: failed: Broken pipe\n"
+    assert counts(tubeq.queue, tube) == {"ready": 2, "total": 2}
+    assert take(tube).data == 1
+
+
+# -- take --------------------------------------------------------------------------------------------
+
+
+def test_take_with_exec_acks_what_the_command_did_and_gives_back_what_it_did_not(
+    tubeq: Tubeq, tmp_path: Path
+) -> None:
+    tube = tubeq.tube()
+    tube.put_many(["good", "bad", "good too"])
+    work = script(
+        tmp_path,
+        "data = json.load(sys.stdin)",
+        "print(data, os.environ['TUBEQ_ATTEMPTS'], file=seen)",
+        "sys.exit(data == 'bad')",
+    )
+
+    stopped = tubeq("take", tube.name, "-n5", "--exec", work)
+
+    assert (stopped.exit_code, stopped.stdout) == (3, "1 done, 1 failed\n")
+    assert stopped.stderr.endswith("was released: the command ended with 1\n")
+    assert counts(tubeq.queue, tube) == {"ready": 2, "done": 1, "total": 2}
+    again = tubeq("take", tube.name, "-n5", "--bury", "--json", "--exec", work)
+    report = json.loads(again.stdout)
+    assert (report["done"], report["failed"]) == (1, 1)
+    assert (tmp_path / "seen").read_text() == "good 1\nbad 1\nbad 2\ngood too 1\n"
+    assert [task.error for task in tube.tasks_by_state("!")] == ["the command ended with 1"]
+    assert tubeq("take", tube.name, "--exec", work).exit_code == 1
+    assert tubeq("kick", tube.name, "5").stdout == f"kicked 1 tasks of {tube.name}\n"
+    assert tubeq("take", tube.name, "--exec", "no-such-program").exit_code == 2
+    assert counts(tubeq.queue, tube) == {"ready": 1, "done": 2, "total": 1}
+
+
+def test_take_with_exec_passes_what_no_environment_can_hold_in_a_file(
+    tubeq: Tubeq, tmp_path: Path
+) -> None:
+    tube = tubeq.tube("utube")
+    utubes = ["plain", "a\0b", "x" * 200_000, "é" * 16_384, "é" * 16_385]
+    for number, utube in enumerate(utubes):
+        tube.put({"n": number, "text": "y" * 300_000}, utube=utube)
+    work = script(
+        tmp_path,
+        "task = json.loads(pathlib.Path(os.environ['TUBEQ_TASK_FILE']).read_text('utf-8'))",
+        "assert task['data'] == json.load(sys.stdin)",
+        "assert str(task['task_id']) == os.environ['TUBEQ_TASK_ID']",
+        "known = os.environ.get('TUBEQ_UTUBE')",
+        "assert known in (None, task['utube'])",
+        "print(json.dumps([task['utube'], known is not None]), file=seen)",
+    )
+
+    done = tubeq("take", tube.name, "-n9", "--exec", work)
+
+    assert (done.exit_code, done.stdout) == (0, "5 done, 0 failed\n"), done.stderr
+    assert counts(tubeq.queue, tube) == {"done": 5}
+    found = [json.loads(line) for line in (tmp_path / "seen").read_text("utf-8").splitlines()]
+    given = [True, False, False, True, False]
+    assert sorted(found) == sorted(map(list, zip(utubes, given, strict=True)))
+
+
+def test_take_when_its_command_takes_longer_than_the_ttr_renews_the_lease_until_it_has_ended(
+    tubeq: Tubeq, tmp_path: Path
+) -> None:
+    tube, queue, clock = tubeq.tube("fifottl", ttr=0.3), tubeq.queue, tubeq.clock
+    task, end, ended = tube.put("a"), tmp_path / "end", threading.Event()
+
+    def lease_end() -> dt.datetime:
+        return tube.peek(task.task_id).next_event or clock.now()
+
+    def let_time_pass() -> None:
+        while not counts(queue, tube).get("taken"):
+            if ended.wait(0.02):
+                return
+        # Its first lease is over then.
+        for _ in range(3):
+            before = lease_end()
+            clock.advance(0.2)
+            while lease_end() <= before:
+                if ended.wait(0.02):
+                    return
+        found, ttr = counts(queue, tube), tube.peek(task.task_id).ttr
+        end.touch()
+        assert (found, ttr) == ({"taken": 1, "total": 1}, 0.3)
+
+    command = f"sh -c 'until test -e {end}; do sleep 0.02; done'"
+    with ThreadPoolExecutor() as other:
+        passing = other.submit(let_time_pass)
+        try:
+            done = tubeq("take", tube.name, "--exec", command)
+        finally:
+            ended.set()
+        passing.result()
+
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "1 done, 0 failed\n", "")
+    assert counts(queue, tube) == {"done": 1}
+
+
+def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(tubeq: Tubeq) -> None:
+    tube, queue = tubeq.tube("fifottl", ttr=3_600), tubeq.queue
+    tube.put_many(["a", "b", "c"])
+    kept = tubeq.json("take", tube.name, "-n3", "--keep=100")
+    a, b, c = [str(task["task_id"]) for task in kept]
+    [session] = {task["session"] for task in kept}
+    assert counts(queue, tube) == {"taken": 3, "total": 3}
+    assert calls(queue, tube)["take"] == 3
+
+    tubeq.clock.advance(90)
+    assert tubeq.json("ack", tube.name, a, "--session", session)[0]["state"] == "-"
+    # Who joined it and left did not end it.
+    touched = tubeq("touch", tube.name, b, "60", "--session", session)
+    assert touched.stdout == f'{b}\ttaken\t"b"\n'
+    back = tubeq.json("release", tube.name, b, "--session", session, "--delay=5")
+    assert back[0]["state"] == "~"
+    assert counts(queue, tube) == {"taken": 1, "delayed": 1, "done": 1, "total": 2}
+
+    tubeq.clock.advance(20)
+    late = tubeq.refusal("ack", tube.name, c, "--session", session)
+    assert late == f"tubeq: session {session} is unknown or no longer alive"
+    queue.sweep()
+    assert data_of([take(tube), take(tube)]) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "options", "said"),
+    [
+        ("fifottl", ["--keep=-5"], "tubeq: keep="),
+        ("fifottl", ["--keep=0"], "tubeq: keep="),
+        ("fifottl", ["--keep=nan"], "tubeq: keep="),
+        ("fifo", ["--exec=touch seen", "--delay=5"], "delay="),
+        ("fifottl", ["--exec=touch seen", "--delay=-1"], "delay="),
+        ("fifo", ["--utube=a"], "has no sub-queues"),
+    ],
+)
+def test_take_when_its_options_are_bad_takes_nothing_and_runs_no_command(
+    tubeq: Tubeq, tmp_path: Path, type_name: str, options: list[str], said: str
+) -> None:
+    tube = tubeq.tube(type_name, max_attempts=1)
+    tube.put("a")
+
+    assert said in tubeq.refusal("take", tube.name, *options)
+
+    # Its only attempt was not used up.
+    assert counts(tubeq.queue, tube) == {"ready": 1, "total": 1}
+    assert not (tmp_path / "seen").exists()
+
+
+def test_take_of_named_subqueues_takes_from_no_other(tubeq: Tubeq) -> None:
+    tube = tubeq.tube("utube")
+    for utube in ("a", "b", "7", "c"):
+        tube.put(utube, utube=utube)
+
+    named = ["--utube", "7", "--utube=b"]
+    taken = tubeq.json("take", tube.name, "-n9", *named, "--keep=100")
+
+    assert [task["utube"] for task in taken] == ["b", "7"]
+    assert tubeq("take", tube.name, *named).exit_code == 1
+    done = tubeq.json("take", tube.name, "-n9", "--utube=c", "--exec=true")
+    assert (done[0]["done"], data_of(tube.tasks_by_state("r"))) == (1, ["a"])
+
+
+# -- tasks by their ids --------------------------------------------------------------------------------
+
+
+def test_ids_in_json_are_texts_and_are_taken_so(tubeq: Tubeq) -> None:
+    tube = tubeq.tube("fifottl", ttr=60)
+    [put] = tubeq.json("put", tube.name, stdin='"a"\n"b"\n')
+    ids = [str(task.task_id) for task in tube.take_many(2)]
+    assert [put["first_task_id"], put["last_task_id"]] == ids
+
+    [first] = tubeq.json("peek", tube.name, ids[0])
+    # As `jq .task_id` prints it.
+    [second] = tubeq.json("peek", tube.name, json.dumps(ids[1]))
+
+    assert (first["task_id"], second["task_id"], second["data"]) == (*ids, "b")
+
+
+def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted(tubeq: Tubeq) -> None:
+    tube, session = tubeq.tube("utube"), ("--session", str(tubeq.queue.identify()))
+    number = str(put_and_take(tube, {"n": 1}, utube="u").task_id)
+
+    [peeked] = tubeq.json("peek", tube.name, number)
+    assert (peeked["state"], peeked["utube"], peeked["data"]) == ("t", "u", {"n": 1})
+    # That session holds it, whoever speaks for it.
+    assert tubeq("ack", tube.name, number, *session).exit_code == 0
+    other = put_and_take(tube, "x", utube="u").task_id
+    assert tubeq("bury", tube.name, str(other)).stdout == f'{other}\tburied\t"x"\n'
+    assert tube.peek(other).state is TaskState.BURIED
+    assert tubeq("delete", tube.name, str(other)).exit_code == 0
+    assert counts(tubeq.queue, tube) == {"done": 2}
+
+
+def test_errors_when_given_are_kept_and_shown(tubeq: Tubeq) -> None:
+    backoff = {"first": 9.0, "factor": 2.0, "most": 3600.0, "jitter": 0.0}
+    tube = tubeq.tube("fifottl", backoff=Backoff(**backoff))
+    first, second = put_and_take(tube, "a"), put_and_take(tube, "b")
+    session = ("--session", str(tubeq.queue.identify()))
+
+    why = "it is\x1b[31m broken\nfor ever"
+    tubeq("release", tube.name, str(first.task_id), *session, "--error", why)
+    tubeq("bury", tube.name, str(second.task_id), "--error", "it is hopeless")
+
+    assert tube.peek(first.task_id).error == why
+    [delayed] = tubeq.json("tasks", tube.name, "--state", "delayed")
+    assert delayed["error"] == why
+    assert tube.peek(first.task_id).next_event == tubeq.clock.now() + dt.timedelta(seconds=9)
+    table = tubeq("tasks", tube.name).stdout
+    assert "it is hopeless" in table
+    assert "broken" in table
+    assert "for ever" not in table
+    assert "\x1b" not in table
+    [shown] = tubeq.json("show", tube.name)
+    assert shown["options"]["backoff"] == backoff
+
+
+def test_kick_of_named_tasks_or_where_a_condition_holds_kicks_these(tubeq: Tubeq) -> None:
+    tube = tubeq.tube()
+    ids = [task.task_id for task in tube.put_many(range(8))]
+    tube.bury_many(ids)
+    kick = ("kick", tube.name)
+    named = [f"--id={ids[3]}", f"--id={ids[1]}"]
+
+    assert tubeq.json(*kick, *named) == [{"tube": tube.name, "kicked": 2}]
+    assert data_of(tube.tasks_by_state("r")) == [1, 3]
+    assert tubeq.refusal(*kick, f"--id={ids[0]}", *named).endswith("is ready, not buried")
+    assert tubeq(*kick, "--where", "data >= '7'").stdout == f"kicked 1 tasks of {tube.name}\n"
+    assert tubeq.json(*kick, "2", "--where=data < '6'")[0]["kicked"] == 2
+    assert data_of(tube.tasks_by_state("r")) == [0, 1, 2, 3, 7]
+    assert tubeq.json(*kick, "--all", "--where=data < '6'")[0]["kicked"] == 2
+    for arguments, said in {
+        ("2", *named): "a count and --id exclude each other",
+        ("--all", "2"): "a count and --all exclude each other",
+        ("--all", *named): "--all and --id exclude each other",
+        (*named, "--where=TRUE"): "--id and --where exclude each other",
+        ("--where=nothing = 1",): "where='nothing = 1': nothing is not possible; possible are ",
+        ("--where=",): "where='': must be a text that is not empty",
+    }.items():
+        assert tubeq.refusal(*kick, *arguments).startswith(f"tubeq: {said}")
+    assert data_of(tube.tasks_by_state("!")) == [6]
+    assert tubeq(*kick, "--all").stdout == f"kicked 1 tasks of {tube.name}\n"

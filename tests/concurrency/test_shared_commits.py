@@ -1,0 +1,347 @@
+"""Calls of threads that share a commit: what one of them is refused, loses or gives back leaves the others' tasks alone.
+
+Most calls are grouped by one thread here, so that the group is the same each time. Threads of the simulation share
+commits, too, but nobody interrupts a call there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.concurrency.support import PAST_TTR, TTR, WAIT, World, ids_of, rows_of
+from tubeq_spark import CommitUnknownError, PutItem, StoreError
+from tubeq_spark.model.arguments import take_request
+from tubeq_spark.verbs import after_take, exchange, settle, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from tubeq_spark import Tube
+    from tubeq_spark.runtime.taken import Taken
+
+#: Spark commits acks and takes apart, and takes of threads by the same code.
+pytestmark = pytest.mark.without_spark
+_numbers = itertools.count()
+
+
+def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
+    """What calls return that share a commit: an ack of ids, or a take of so many tasks."""
+    requests = [
+        call if isinstance(call, list) else take_request("n", call, 1, tube._ctx.driver)
+        for call in calls
+    ]
+    if all(isinstance(call, int) for call in calls):
+        return list(tube._run(lambda ctx: take.take_group(ctx, requests)))  # type: ignore[arg-type]
+    return list(tube._run(lambda ctx: exchange.together(ctx, requests)))
+
+
+def taken_together(world: World, letters: str, *counts: int) -> list[Taken]:
+    """What calls of these sizes take in one commit."""
+    world.rival.put_many(list(letters))
+    return together(world.tube, *counts)
+
+
+def ids(calls: list[Taken]) -> list[list[int]]:
+    return [[row.task_id for row in call.rows] for call in calls]
+
+
+def told(result: Any) -> str:
+    """What a call has acked or taken, by the data."""
+    if result is None or isinstance(result, Exception):
+        return type(result).__name__
+    rows = result.rows if hasattr(result, "rows") else result
+    return "".join(row.data.strip('"') for row in rows)
+
+
+def undo(tube: Tube, call: Taken) -> None:
+    """What an interrupt of a call does that has taken."""
+    tube._run(lambda ctx: after_take.undo(ctx, call))
+
+
+def ack_each(world: World, left: list[int], after: str) -> None:
+    """Ack tasks one by one, by what is remembered of them: none is decided anew."""
+    for task_id in left:
+        version, conflicts = world.version(), world.conflicts()
+        world.tube.ack(task_id)
+        assert (world.version(), world.conflicts()) == (version + 1, conflicts)
+    assert world.stored() == after
+
+
+def lose(*_: object) -> None:
+    """The connection breaks."""
+    raise ConnectionError("the answer is lost")
+
+
+def refuse(*_: object) -> int:
+    raise StoreError("the storage fails")
+
+
+@pytest.mark.parametrize(
+    ("calls", "results", "after"),
+    [
+        ([1, "b", 2, "c"], ["d", "b", "ef", "c"], "at dt et ft gr hr"),
+        (["b", "b", 1], ["b", "NotTakenError", "d"], "at ct dt er fr gr hr"),
+        (["a", 1, "c"], ["NotTakenError", "d", "c"], "at bt dt er fr gr hr"),
+        ([9, "b", 1, "c"], ["defgh", "b", "NoneType", "c"], "at dt et ft gt ht"),
+    ],
+)
+def test_acks_and_takes_when_they_wait_together_are_as_one_after_the_other(
+    world: World, calls: list[int | str], results: list[str], after: str
+) -> None:
+    world.rival.put_many(list("abcdefgh"))
+    # The first is the rival's.
+    held = ids_of(world.rival.take_many(1)) + ids_of(world.tube.take_many(2))
+    ids = dict(zip("abc", held, strict=True))
+    found = together(
+        world.tube, *([ids[call]] if isinstance(call, str) else call for call in calls)
+    )
+
+    assert [told(result) for result in found] == results
+    assert world.stored() == after
+
+
+@pytest.mark.parametrize(
+    ("verb", "after", "left"),
+    [
+        ("ack", "at ct dt", "cda"),
+        ("release", "at br ct dt", "cda"),
+        ("bury", "at b! ct dt", "dca"),
+        ("touch", "at bt ct dt", "acdb"),
+        ("renew", "at bt ct dt", "acdb"),
+        ("give_back", "at br ct dt", "acd"),
+        ("exchange", "at ct dt et", "dac"),
+    ],
+)
+def test_verb_on_one_task_of_shared_takes_leaves_the_others_held(
+    world: World, verb: str, after: str, left: str
+) -> None:
+    calls = taken_together(world, "abcde", 1, 2, 1)
+    ids = {row.data.strip('"'): row.task_id for call in calls for row in call.rows}
+    tube, b = world.tube, ids["b"]
+    verbs: dict[str, Callable[[], object]] = {
+        "touch": lambda: tube.touch(b, 5),
+        "renew": lambda: tube._settle(settle.RENEW, [b]),
+        "give_back": lambda: tube._settle(settle.GIVE_BACK, [b]),
+        "exchange": lambda: tube.exchange(ack=[b], take=1),
+    }
+    verbs.get(verb, lambda: getattr(tube, verb)(b))()
+
+    assert world.stored() == after + ("" if verb == "exchange" else " er")
+    ack_each(world, [ids[each] for each in left], _without(world, left))
+
+
+def _without(world: World, letters: str) -> str:
+    return " ".join(task for task in world.stored().split() if task[0] not in letters)
+
+
+@pytest.mark.parametrize("rival", ["", "a", "b", "d"])
+def test_undo_of_one_call_when_others_share_its_segment_leaves_theirs(
+    world: World, rival: str
+) -> None:
+    calls = taken_together(world, "abcd", 1, 2, 1)
+    one, two, three = calls
+    letters = {row.data.strip('"'): row.task_id for call in calls for row in call.rows}
+
+    def delete() -> None:
+        if rival:
+            world.rival.delete(letters[rival])
+
+    with world.probe.interrupted("decided", "give_back", delete):
+        undo(world.tube, two)
+
+    after = {"": "at br cr dt", "a": "br cr dt", "b": "at cr dt", "d": "at br cr"}
+    assert world.stored() == after[rival]
+    attempts = {row["state"]: row["attempts"] for row in rows_of(world.rival, "state", "attempts")}
+    assert attempts == {"t": 1, "r": 0}
+    left = [row.task_id for row in (*one.rows, *three.rows) if row.task_id != letters.get(rival)]
+    ack_each(world, left, _without(world, "ad"))
+
+
+def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tasks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, three = taken_together(world, "abcd", 1, 2, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(after_take, "give_up", refuse)
+        undo(world.tube, two)
+
+    ack_each(world, [row.task_id for row in (*one.rows, *three.rows)], "bt ct")
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_that_take(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    give_up, again = after_take.give_up, []
+
+    def slow(ctx: Any, taken: Any) -> int:
+        count = give_up(ctx, taken)
+        if not again:
+            again.extend(world.tube.take_many(2))
+            if not is_told:
+                raise CommitUnknownError("the answer is lost", 0)
+        return count
+
+    (one,) = taken_together(world, "ab", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(after_take, "give_up", slow)
+        undo(world.tube, one)
+
+    ack_each(world, [task.task_id for task in reversed(again)], "")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """The renewal fails; where giving back fails, too, the others must not be acked with it."""
+    world.rival.put_many([PutItem("a"), PutItem("b", ttr=TTR / 10), PutItem("c")])
+    with monkeypatch.context() as patch:
+        patch.setattr(after_take, "_renewed", refuse)
+        patch.setattr(take, "_MOST_TAKES", 1)
+        if fails:
+            patch.setattr(after_take, "give_back", refuse)
+        with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR / 5)):
+            calls = together(world.tube, 1, 1, 1)
+
+    assert [call is not None for call in calls] == [True, False, True]
+    assert world.stored() == ("at bt ct" if fails else "at br ct")
+    world.tube._run(lambda ctx: settle.ack_group(ctx, ids([calls[0], calls[2]])))
+    assert world.stored() == ("bt" if fails else "br")
+    for _ in range(2):
+        world.tube._ctx.headroom.took(0)
+
+
+@pytest.mark.parametrize("operation", ["take", "exchange"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_calls_that_share_a_commit_when_its_answer_is_lost_are_done_or_given_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, operation: str, *, is_known: bool
+) -> None:
+    world.rival.put_many(list("abcd"))
+    (a,) = ids_of(world.tube.take_many(1))
+    calls = ([a], 1, 2) if operation == "exchange" else (1, 2)
+
+    with monkeypatch.context() as patch, world.probe.interrupted("committed", operation, lose):
+        if is_known:
+            results = [told(result) for result in together(world.tube, *calls)]
+        else:
+            patch.setattr(world.mine._context.engine, "commit_of", lose)
+            with pytest.raises(CommitUnknownError):
+                together(world.tube, *calls)
+
+    first = "" if operation == "exchange" else "at "
+    if is_known:
+        assert results[-2:] == ["b", "cd"]
+    else:
+        world.mine._context.unknown_takes.look()
+    assert world.stored() == first + ("bt ct dt" if is_known else "br cr dr")
+
+
+def test_calls_that_share_a_commit_when_it_stops_are_all_done_or_none(world: World) -> None:
+    for count in range(5):
+        world.rival.release_all()
+        world.rival.truncate()
+        world.rival.put_many(list("abc"))
+        (a,) = ids_of(world.tube.take_many(1))
+        stopped = world.probe.stopped_after(count, lambda: together(world.tube, [a], 1, 1))  # noqa: B023
+        assert world.stored() == ("bt ct" if count else "at br cr")
+        world.clock.advance(PAST_TTR)
+        world.rivals.sweep()
+        if not stopped:
+            break
+    assert count == 2
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+
+def while_one_commits(
+    world: World, operation: str, calls: list[Callable[[Tube], Any]], name: str = "shared"
+) -> tuple[list[Future[Any]], int]:
+    """Make the first call, and all others while it is about to commit; their results and number of commits."""
+    held, go_on, commits = threading.Event(), threading.Event(), list[str]()
+
+    def hold_the_first(step: str, seen: str) -> None:
+        if (step, seen) == ("decided", operation) and not held.is_set():
+            held.set()
+            assert go_on.wait(WAIT)
+        if (step, seen) == ("committed", operation):
+            commits.append(seen)
+
+    tube = world.open_queue(observer=hold_the_first)[name]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(calls[0], tube)]
+        assert held.wait(WAIT)
+        futures += [pool.submit(call, tube) for call in calls[1:]]
+        while len(tube._together._waiting) < len(calls) - 1:
+            threading.Event().wait(0.01)
+        go_on.set()
+    return futures, len(commits)
+
+
+def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -> None:
+    world.rival.put_many(list("abc"))
+    taken: list[list[int]] = []
+
+    def first(tube: Tube) -> Any:
+        taken.extend(ids_of(tube.take_many(1)) for _ in range(3))
+        return tube.ack_many(taken[0])
+
+    others: list[Callable[[Tube], Any]] = [
+        lambda tube, i=i: tube.ack_many(taken[i]) for i in (1, 2)
+    ]
+    futures, commits = while_one_commits(world, "ack", [first, *others])
+
+    assert [task.data for future in futures for task in future.result()] == list("abc")
+    assert (commits, world.stored()) == (2, "")
+
+
+def test_takes_of_subqueues_of_threads_while_one_commits_share_the_next_commit(
+    world: World,
+) -> None:
+    tube = world.mine.create_tube(f"grouped_{next(_numbers)}", "utube")
+    world.rivals[tube.name].put_many([PutItem(name, utube=name) for name in "abcdefgh"])
+    names: list[tuple[int, list[str] | None]] = [
+        (1, ["h"]),
+        (1, None),
+        (1, ["g", "c"]),
+        (9, ["a", "none such"]),
+        (2, None),
+    ]
+    takes = [lambda tube, n=n, u=u: tube.take_many(n, utube=u) for n, u in names]
+    futures, commits = while_one_commits(world, "take", takes, tube.name)
+
+    taken = ["".join(task.data for task in future.result()) for future in futures]
+    # What a call names is left to it by those that take of all.
+    assert (taken[0], taken[3]) == ("h", "a")
+    assert taken[2] in ("g", "c")
+    assert [len(taken[1]), len(taken[4])] == [1, 2]
+    assert len(set("".join(taken))) == 6
+    assert commits == 2
+
+
+def test_threads_that_take_and_ack_at_once_get_each_task_once(world: World) -> None:
+    tube = world.open_queue()[world.tube.name]
+    world.rival.put_many(list(range(120)))
+    seen: list[int] = []
+
+    def work() -> None:
+        while (task := tube.take(0)) is not None:
+            seen.append(task.data)
+            tube.ack(task.task_id)
+
+    version = world.version()
+    with ThreadPoolExecutor(8) as pool:
+        for future in [pool.submit(work) for _ in range(8)]:
+            future.result()
+
+    assert Counter(seen) == Counter(range(120))
+    assert world.stored() == ""
+    assert world.version() - version < 160

@@ -1,0 +1,43 @@
+"""Several workers on one tube of an object store: they do as much as one, or more, and none starves.
+
+The times are simulated, so the rates are exact.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.rates import Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    """No log: conflicts are meant."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_four_workers_with_few_sub_queues_do_nearly_as_much_as_one() -> None:
+    one, four = (Rate("utubettl", 12, workers, seconds=6.0) for workers in (1, 4))
+
+    assert four.rate >= 0.9 * one.rate
+
+
+@pytest.mark.parametrize(("type_name", "subqueues"), [("utubettl", 1_000), ("fifottl", 1)])
+def test_four_workers_whose_tasks_need_a_while_do_more_than_twice_as_much_as_one(
+    type_name: str, subqueues: int
+) -> None:
+    one, four = (
+        Rate(type_name, subqueues, workers, handler=0.2, seconds=8.0) for workers in (1, 4)
+    )
+
+    assert four.rate >= 2 * one.rate
+    assert min(four.done) >= max(four.done) / 4
+    assert four.steps["conflicted"] <= four.steps["committed"] / 4

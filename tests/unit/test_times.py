@@ -1,0 +1,87 @@
+"""Moments and durations in microseconds, with never, and the waits between the attempts of an operation."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tubeq_spark.model.times import (
+    FOREVER_S,
+    FOREVER_US,
+    LAST_US,
+    RetryWaits,
+    from_us,
+    limited_us,
+    plus,
+    seconds_from_us,
+    to_us,
+    us_from_seconds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UTC = dt.datetime(2026, 1, 1, 12, 0, 0, 123_457, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("moment", [UTC, UTC.astimezone(dt.timezone(dt.timedelta(hours=9)))])
+def test_moment_when_it_is_counted_is_the_same_in_each_zone(moment: dt.datetime) -> None:
+    assert to_us(moment) == 1_767_268_800_123_457
+    assert from_us(to_us(moment)) == UTC
+
+
+@pytest.mark.parametrize(
+    ("seconds", "us", "limited"),
+    [
+        (0, 0, 0),
+        (1.5, 1_500_000, 1_500_000),
+        (0.0000015, 2, 2),
+        (FOREVER_S - 1, FOREVER_US - 1_000_000, FOREVER_US - 1_000_000),
+        (FOREVER_S, None, FOREVER_US),
+        (1e300, None, FOREVER_US),
+    ],
+)
+def test_duration_when_it_is_a_hundred_years_is_never(
+    seconds: float, us: int | None, limited: int
+) -> None:
+    assert (us_from_seconds(seconds), limited_us(seconds)) == (us, limited)
+    assert seconds_from_us(us) == (None if us is None else us / 1e6)
+
+
+def test_never_stays_never_and_so_does_what_lies_beyond_the_last_moment() -> None:
+    assert (from_us(None), us_from_seconds(None)) == (None, None)
+    assert [plus(None, 1), plus(1, None), plus(LAST_US, 1)] == [None] * 3
+    assert plus(LAST_US - 1, 1) == LAST_US
+
+
+def _conflicts() -> Callable[[], int]:
+    return iter([2, 2, 2, 4, 9]).__next__
+
+
+@pytest.mark.parametrize(
+    ("waits", "elapsed", "jitter", "expected"),
+    [
+        (RetryWaits(7, 100, 0.5, 3), repeat(0.0), 1.0, [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]),
+        (RetryWaits(3, 100, 0.5, 3), repeat(0.0), 0.5, [0.25, 0.5]),
+        (RetryWaits(1, 100, 1, 1), repeat(0.0), 1.0, []),
+        (RetryWaits(10, 10, 1, 1), chain([0.0, 9.9], repeat(10.0)), 1.0, [1, 1]),
+    ],
+    ids=["up to the cap", "jitter", "one attempt", "no time is left"],
+)
+def test_waits_double_up_to_the_cap_and_end_with_the_time(
+    waits: RetryWaits, elapsed: chain[float], jitter: float, expected: list[float]
+) -> None:
+    assert list(waits.waits(lambda: next(elapsed), lambda: jitter)) == expected
+
+
+def test_waits_when_asked_very_often_stay_at_the_cap() -> None:
+    *_, last = RetryWaits(5_000, 1, 0.05, 2.0).waits(lambda: 0.0, lambda: 1.0)
+    assert last == 2.0
+
+
+def test_waits_when_no_lock_keeps_rivals_apart_are_the_same_after_each_conflict() -> None:
+    waits = RetryWaits(6, 100, 0.5, 3).waits(lambda: 0.0, lambda: 1.0, _conflicts())
+    assert list(waits) == [1, 1, 1, 2, 3]
