@@ -8,7 +8,7 @@ from tubeq_spark.model.times import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.query import Function, Struct, node
-from tubeq_spark.storage.spark.render import BINDING, Renderer
+from tubeq_spark.storage.spark.render import Renderer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Aggregate
 
-#: How tightly a quotient binds.
-_PRODUCT = BINDING[nodes.Quotient]
 #: The Arrow type of a column of moments.
 _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
@@ -48,11 +46,11 @@ class DataFusionRenderer(Renderer):
         """The text of an expression."""
         match node(expression):
             case nodes.Quotient(part, by):
-                return f"{self._within(part, _PRODUCT)} / {by}"
+                return f"{self.operand(part)} / {by}"
             case nodes.Length(part):
                 return f"character_length({self.expression(part)})"
             case nodes.Seconds(part):
-                amount = self._within(part, _PRODUCT)
+                amount = self.operand(part)
                 return f"CAST({amount} AS DOUBLE) / CAST({US} AS DOUBLE)"
             case nodes.Micros(part):
                 return f"CAST({self.expression(part)} AS BIGINT)"
@@ -64,7 +62,7 @@ class DataFusionRenderer(Renderer):
             case _:
                 return super().expression(expression)
 
-    def literal(self, literal: nodes.Literal) -> str:
+    def literal(self, literal: nodes.Literal) -> str:  # noqa: PLR0911  (one of each)
         """The text of a literal."""
         value: Any = literal.value
         match literal.type:
@@ -76,15 +74,15 @@ class DataFusionRenderer(Renderer):
                 return f"""'{value.replace("'", "''")}'"""
             case Type.DOUBLE if value is not None:
                 return f"CAST({float(value)!r} AS DOUBLE)"
+            case Type.COUNTS if value is None:
+                return "NULL"
             case Type.TIMESTAMP:
                 return self.moment("NULL" if value is None else str(int(value)))
             case _:
                 return super().literal(literal)
 
-    def counts(self, value: Mapping[str, int] | None) -> str:
+    def counts(self, value: Mapping[str, int]) -> str:
         """The text of a mapping from integers."""
-        if value is None:
-            return "NULL"
         if not value:
             # An empty array has no type of its own.
             none = [f"arrow_cast(make_array(), 'List({t})')" for t in ("Utf8", "Int64")]

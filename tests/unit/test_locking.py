@@ -6,10 +6,8 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from filelock import FileLock, Timeout
@@ -17,12 +15,14 @@ from filelock import FileLock, Timeout
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.locks.committer import NO_JVM, Committer, Host, JvmNote, processes
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.spark.guarded_write import ProcessLock
+from tubeq_spark.storage.spark import guarded_write
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 HERE = Host("host", "machine", "boot", "pid:[1]")
 MAC = Host("mac")
@@ -246,32 +246,15 @@ def is_held(lock_file: Path) -> bool:
 
 
 @pytest.fixture
-def shared(lock_file: Path) -> ProcessLock:
-    """That lock, of threads that write together."""
-    return ProcessLock(lock_file, ManualClock(), FakeProcesses({1: "100", 2: "200"}))
-
-
-def test_holding_when_two_threads_write_ends_with_the_last(
-    shared: ProcessLock, lock_file: Path, note: JvmNote
-) -> None:
-    go_on = threading.Event()
-    inside = threading.Barrier(2)
-
-    def write() -> None:
-        with shared.holding(mine):
-            inside.wait(WAIT)
-            assert go_on.wait(WAIT)
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        with shared.holding(mine):
-            inside.wait(WAIT)
-        assert is_held(lock_file)
-        assert note.read() == MINE
-        go_on.set()
-        writing.result(WAIT)
-    assert not is_held(lock_file)
-    assert note.read() is None
+def write(
+    lock_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[], object]], object]:
+    """`guarded_write` to a table with this lock."""
+    lock = TableLock(lock_file, ManualClock(), FakeProcesses({1: "100", 2: "200"}))
+    monkeypatch.setattr(guarded_write, "_lock_of", lambda *_: lock)
+    monkeypatch.setattr(guarded_write, "committer_of", lambda _: replace(MINE))
+    spark = cast("SparkSession", None)
+    return lambda action: guarded_write.guarded_write(spark, "/tables/pages", action)
 
 
 @pytest.mark.parametrize(
@@ -285,21 +268,30 @@ def test_holding_when_two_threads_write_ends_with_the_last(
         (ValueError(), False),
     ],
 )
-def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(
-    shared: ProcessLock, lock_file: Path, note: JvmNote, error: BaseException, *, is_left: bool
+def test_guarded_write_when_it_fails_leaves_the_note_unless_it_was_answered(
+    write: Callable[[Callable[[], object]], object],
+    lock_file: Path,
+    note: JvmNote,
+    error: BaseException,
+    *,
+    is_left: bool,
 ) -> None:
-    with pytest.raises(type(error)), shared.holding(mine):
+    def fail() -> None:
+        assert is_held(lock_file)
+        assert note.read() == MINE
         raise error
+
+    with pytest.raises(type(error)):
+        write(fail)
 
     assert note.read() == (MINE if is_left else None)
     assert not is_held(lock_file)
     # The same JVM goes on, and the note stays: nobody knows when that statement ends.
-    with shared.holding(lambda: replace(MINE)):
-        assert is_held(lock_file)
+    assert write(lambda: is_held(lock_file))
     assert note.read() == (MINE if is_left else None)
     note.write(OTHER)
-    with pytest.raises(StoreError, match="may still be committing"), shared.holding(mine):
-        pytest.fail("it was let in")
+    with pytest.raises(StoreError, match="may still be committing"):
+        write(lambda: pytest.fail("it was let in"))
     assert not is_held(lock_file)
 
 

@@ -43,9 +43,9 @@ READ = {
     "data NOT LIKE 'x'": "NOT (data LIKE 'x')",
     "utube = ''": "utube = ''",
     "utube = 'it''s'": "utube = CAST(X'69742773' AS STRING)",
-    "ttl > 60": "ttl / 1000000D > 60.0D",
-    "ttl = ttr AND .5 < ttl": "ttl / 1000000D = ttr / 1000000D AND 0.5D < ttl / 1000000D",
-    "ttl IN (1, 2.5, 1e2)": "ttl / 1000000D = 1.0D OR ttl / 1000000D = 2.5D OR ttl / 1000000D = 100.0D",
+    "ttl > 60": "(ttl / 1000000D) > 60.0D",
+    "ttl = ttr AND .5 < ttl": "(ttl / 1000000D) = (ttr / 1000000D) AND 0.5D < (ttl / 1000000D)",
+    "ttl IN (1, 2.5, 1e2)": "(ttl / 1000000D) = 1.0D OR (ttl / 1000000D) = 2.5D OR (ttl / 1000000D) = 100.0D",
     "created < TIMESTAMP '2026-11-21'": "created < TIMESTAMP'2026-11-21 00:00:00.000000+00:00'",
     "created < timestamp '2026-11-21T08:30:00.25+01:00'": (
         "created < TIMESTAMP'2026-11-21 07:30:00.250000+00:00'"
@@ -58,13 +58,13 @@ READ = {
     "coalesce(utube, data, 'x') = 'y'": (
         "CASE WHEN utube IS NOT NULL THEN utube WHEN data IS NOT NULL THEN data ELSE 'x' END = 'y'"
     ),
-    "coalesce(ttl, 5) = 5": "CASE WHEN ttl / 1000000D IS NOT NULL THEN ttl / 1000000D ELSE 5.0D END = 5.0D",
+    "coalesce(ttl, 5) = 5": "CASE WHEN (ttl / 1000000D) IS NOT NULL THEN ttl / 1000000D ELSE 5.0D END = 5.0D",
     "TRUE": "TRUE",
     "false OR TRUE": "FALSE OR TRUE",
     "`Data` = 'a'": "data = 'a'",
     "(pri = 1) = TRUE": "(pri = 1L) = TRUE",
     "NOT utube IS NOT NULL": "utube IS NULL",
-    "-1.5 < ttl -- a comment": "-1.5D < ttl / 1000000D",
+    "-1.5 < ttl -- a comment": "-1.5D < (ttl / 1000000D)",
 }
 
 REFUSED = {

@@ -331,12 +331,16 @@ class TubeContext:
         """Refuse a verb on a tube that was dropped.
 
         Args:
-            look: Look for its tombstone, too. Otherwise only drops that this process knows count.
+            look: Read whether it is there: natively its tombstone; on Spark the registry, because a read of the tube
+                takes a third of the time of a put of 100,000 rows. Otherwise only drops that this process knows count.
 
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        if self.table_lock.is_dropped or (look and self.reader.is_dropped()):
+        on_spark = self.queue.engine.committer() is not None
+        if look and on_spark:
+            self.queue.registry.current(self.record)
+        if self.table_lock.is_dropped or (look and not on_spark and self.reader.is_dropped()):
             raise refusals.was_dropped(self.record.name)
 
 

@@ -107,6 +107,7 @@ class Statement:
         order: The columns in whose order the next statements take the remaining rows; empty if in no order.
         removes: It removes this number of rows, which are all that its partitions have ever had. While the partitions
             have this number of rows, an engine may remove them unread.
+        removes_partitions: It removes all rows of its partitions, whatever they are.
     """
 
     table: str
@@ -126,6 +127,7 @@ class Statement:
     written: WrittenRows | None = None
     order: Sequence[str] = ()
     removes: int | None = None
+    removes_partitions: bool = False
 
     @property
     def partitions(self) -> Mapping[str, Sequence[int]]:
@@ -136,15 +138,6 @@ class Statement:
     def is_append(self) -> bool:
         """Whether it only adds rows, and reads nothing."""
         return self.new is not None and not self.on
-
-    @property
-    def removes_partitions(self) -> bool:
-        """Whether it removes all rows of its partitions."""
-        return bool(self.reads) and self.where is None and not self.on and self.changes is REMOVAL
-
-
-#: The clauses that remove all rows.
-REMOVAL = (Clause(None),)
 
 
 #: The text of a statement names at most so many tasks.

@@ -4,7 +4,8 @@ Steps: one counting pass (rows and bad values of each partition), a check that t
 exists, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
 id). `storage/spark/put_frame_rows` has the SQL that counts and numbers the rows. The append does not read the
 tombstone of a drop that commits between the check and the append. Its rows are then dropped with
-the tube, as if they had been put just before.
+the tube, as if they had been put just before. So are rows that Spark puts after a drop that was stopped before it
+changed the registry.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.errors import CommitUnknownError, ConflictError
+from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.takes import NewLease, segments_beside_rivals
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, counted, repeated
@@ -32,7 +32,7 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back, give_back_unknown, renew_if_slow
+from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import Limits, beside_rivals, limits_now, shared_out, within
 from tubeq_spark.verbs.settle import buries_unreadable
@@ -313,14 +313,21 @@ class Take:
         begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
         lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
         raised, count = limits.raised(utubes), tasks.num_rows
-        # On Spark the guard of the rows is a sixth of a large MERGE. Such a take compares the number of moved rows instead.
-        counts_rows = ctx.queue.engine.committer() is not None and count > MOST_NAMED
-        guards = not counts_rows or bool(acked or raised.numbers)
-        statement = ctx.take_writer.take(tasks, to, claim, lease, raised, acked, guards=guards)
+        # On Spark a MERGE that names and guards many rows costs more. So a large take moves all that is ready up to its last
+        # task, and compares the number.
+        is_plain = len(take_ids) == 1 and not (ctx.driver.subqueues or acked or raised.numbers)
+        by_order = is_plain and count > MOST_NAMED and ctx.queue.engine.committer() is not None
+        if by_order:
+            statement = ctx.take_writer.take_up_to(tasks, self.take_ids[0], lease, limits.now_us)
+        else:
+            statement = ctx.take_writer.take(tasks, to, claim, lease, raised, acked)
 
         def finish(affected: Affected) -> list[Taken | None]:
-            if not guards and affected.updated < count:
-                self._undo()
+            if by_order and affected.updated < count:
+                if affected.updated:
+                    # Others have changed some of the tasks. The rest goes back before the next choice.
+                    self._look_for()
+                    ctx.queue.unknown_takes.look()
                 raise Stale
             if self._as_batches:
                 held = self._batches(tasks.append_column("claim", claim), lease)
@@ -330,15 +337,6 @@ class Take:
             return [held.get(take_ids.get(call, 0)) for call in calls]
 
         return Plan(statement, finish, limits.now_us, asked_by(self._requests))
-
-    def _undo(self) -> None:
-        """Give back what the newest attempt has taken."""
-        try:
-            give_back(self._ctx, self.take_ids, self._owner)
-        except ConflictError:
-            # After other errors the outcome of the take itself counts as unknown, and `commit` looks for its tasks.
-            self._look_for()
-            raise
 
     def _with_rows(self, tasks: Sequence[StoredTask], lease: NewLease) -> dict[int, Taken]:
         """The taken tasks of each take id. Also counts the ended delays."""

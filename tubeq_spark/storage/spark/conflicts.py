@@ -65,12 +65,10 @@ def _is_conflict(error: BaseException) -> bool:
     cause.
     """
     names = [f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__]
-    if any(map(_CONFLICT.fullmatch, names)):
+    if any(map(_CONFLICT.fullmatch, [*names, _thrown(error)])):
         return True
-    condition = _condition(error)
-    if condition:
-        return condition.startswith(_CONFLICT_CONDITIONS) or _state(error) == _CONFLICT_STATE
-    return _CONFLICT.fullmatch(_thrown(error)) is not None
+    is_named = _condition(error).startswith(_CONFLICT_CONDITIONS)
+    return is_named or _answer_of(error, "getSqlState") == _CONFLICT_STATE
 
 
 def _thrown(error: BaseException) -> str:
@@ -146,11 +144,6 @@ def raised_message(error: BaseException) -> str | None:
 def is_missing_table(error: BaseException) -> bool:
     """Whether a statement failed because its table does not exist."""
     return _condition(error) in _MISSING
-
-
-def _state(error: BaseException) -> str:
-    """The SQLSTATE of an error of the engine; "" if it has none."""
-    return _answer_of(error, "getSqlState")
 
 
 def _condition(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import uuid
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,23 +18,24 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.location import name_of
-from tubeq_spark.storage.note import is_of, read_commit
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.jvm import (
+    DESCRIPTION,
     carried,
     committer_of,
-    described,
     frame_of,
+    job_property,
     with_settings,
 )
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM
 from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.spark.reads import SparkReads, commits_since
+from tubeq_spark.storage.spark.reads import SparkReads, find_commit
 from tubeq_spark.storage.spark.render import Renderer, text_of
 from tubeq_spark.storage.spark.spark_settings import (
     OF_FILES,
     OF_ONE_WRITE,
     OWN_CLEARED,
+    OWN_SETTINGS,
     SNAPSHOT_PARTITIONS,
     STALENESS,
     asked,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SOURCE = re.compile(r"\{\{(rows\d*)\}\}")
 #: Seconds for which this module waits for Spark to answer again, or to report the rows that it has written.
 _PATIENCE = 5.0
 
@@ -106,7 +107,7 @@ class SparkEngine(SparkReads):
         self._thread.is_named = True
         try:
             tube = "" if table is None else f" {name_of(table)}"
-            with described(self.spark, f"tubeq {operation}{tube}"):
+            with job_property(self.spark, DESCRIPTION, f"tubeq {operation}{tube}"):
                 yield
         finally:
             self._thread.is_named = False
@@ -133,15 +134,14 @@ class SparkEngine(SparkReads):
         with self.reading():
             return committer_of(self.spark)
 
-    def in_user_session(self, sql: str, table: str | None = None) -> DataFrame:
+    def in_user_session(self, sql: str, table: str) -> DataFrame:
         """A query for a program, which may join it with DataFrames of its own session.
 
         Args:
             sql: The query.
-            table: The table that it reads, if it reads one.
+            table: The table that it reads.
         """
-        if table is not None:
-            self.prepare(table)
+        self.prepare(table)
         with self.reading():
             return self.spark.sql(sql)
 
@@ -152,10 +152,11 @@ class SparkEngine(SparkReads):
         sessions: here one, with Spark's defaults fifty. A session that may read old states would not see the newest
         commits of the native engine or of other processes.
         """
+        # A program may change its settings at any time.
         with self.reading():
-            # A program may set its `stalenessLimit` at any time.
             reads_old_states = asked(self.spark, STALENESS) not in (None, "0")
-        if reads_old_states or self._own.differ_in(SNAPSHOT_PARTITIONS):
+            partitions = asked(self.spark, SNAPSHOT_PARTITIONS)
+        if reads_old_states or (self.has_own and partitions != OWN_SETTINGS[SNAPSHOT_PARTITIONS]):
             self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
 
     def shown_rows(self, table: pa.Table) -> DataFrame:
@@ -167,25 +168,22 @@ class SparkEngine(SparkReads):
 
     def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
-        with self._rendered(query, compiling=False) as rows:
+        with self._selected(query, compiling=False) as rows:
             return [row.asDict(recursive=True) for row in rows.collect()]
 
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
         """The rows of a query with a limit, as Arrow. It reads about `expected` rows."""
-        with self._rendered(query, compiling=expected >= COMPILE_READ_FROM) as rows:
+        with self._selected(query, compiling=expected >= COMPILE_READ_FROM) as rows:
             return rows.toArrow()
 
     @contextmanager
-    def _rendered(self, query: Query, *, compiling: bool) -> Iterator[DataFrame]:
+    def _selected(self, query: Query, *, compiling: bool) -> Iterator[DataFrame]:
         """Yield the rows of a query, for a block that reads them."""
         renderer = Renderer()
         text = renderer.query(query)
         table = _table_of(query)
-        with self.operating("read", table), self.hurried(table):
-            with self.reading():
-                spark = self._own.get(compiling=compiling)
-            with self._named(spark, text, renderer.sources) as sql, self.reading():
-                yield spark.sql(sql)
+        with self.operating("read", table), self.hurried(table), self.reading():
+            yield self._sql(self._own.get(compiling=compiling), text, renderer.sources)
 
     def execute(self, statement: Statement, note: Note) -> Affected | None:
         """Run one committing statement.
@@ -211,9 +209,9 @@ class SparkEngine(SparkReads):
 
     def _own_for(self, size: int) -> SparkSession:
         """The queue's own session for a write of so many rows."""
-        spark = self._own.get(compiling=size >= COMPILE_FROM)
-        if not self.has_own:
-            with self.reading():
+        with self.reading():
+            spark = self._own.get(compiling=size >= COMPILE_FROM)
+            if not self.has_own:
                 _require_every_write(spark)
         return spark
 
@@ -249,32 +247,24 @@ class SparkEngine(SparkReads):
         said = string(str(note))
         renderer = Renderer()
         text = renderer.statement(statement).replace("{note}", said)
-        with self._named(spark, text, renderer.sources) as sql:
-            row = spark.sql(sql).collect()[0].asDict()
+        row = self._sql(spark, text, renderer.sources).collect()[0].asDict()
         if "num_inserted_rows" not in row:
             count = row["num_affected_rows"]
             return None if count < 0 else Affected(deleted=count)
         return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
 
-    @contextmanager
-    def _named(self, spark: SparkSession, sql: str, sources: Mapping[str, Source]) -> Iterator[str]:
-        """Yield the text with the names of temporary views for its sources."""
-        names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
-        try:
-            # Before the statement is sent, nothing can have been written.
-            with self.reading():
-                for name, view in names.items():
-                    rows = sources[name]
-                    frame = frame_of(spark, rows) if isinstance(rows, pa.Table) else rows
-                    frame.createOrReplaceTempView(view)
-            # str.format would trip over braces in values.
-            yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
-        finally:
-            # A view that is not dropped does no harm.
-            if not self.unreachable:
-                for view in names.values():
-                    with suppress(Exception):
-                        spark.catalog.dropTempView(view)
+    def _sql(self, spark: SparkSession, text: str, sources: Mapping[str, Source]) -> DataFrame:
+        """Run a text that has the names of its sources in braces."""
+        # Before the statement is sent, nothing can have been written.
+        with self.reading():
+            frames: dict[str, Any] = {
+                name: frame_of(spark, rows) if isinstance(rows, pa.Table) else rows
+                for name, rows in sources.items()
+            }
+        if frames:
+            # Spark replaces these names. All other braces are doubled, because names of tables may have some.
+            text = _SOURCE.sub(r"{\1}", text.replace("{", "{{").replace("}", "}}"))
+        return spark.sql(text, **frames)
 
     def _append(self, statement: Statement, rows: Source, note: Note) -> Affected | None:
         written = None
@@ -308,10 +298,7 @@ class SparkEngine(SparkReads):
         Raises:
             StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
-        for row in commits_since(partial(self.newest, table), self._thread.sent_us):
-            if is_of(row, operation_id):
-                return read_commit(row)
-        return None
+        return find_commit(partial(self.newest, table), operation_id, self._thread.sent_us)
 
 
 def _wait_for(ask: Callable[[], None], name: str) -> None:

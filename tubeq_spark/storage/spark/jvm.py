@@ -32,10 +32,9 @@ _CHUNK: Final = 65536
 _STDERR: Final = 2
 #: The property that Spark sets in the thread of a streaming query.
 _QUERY_ID: Final = "sql.streaming.queryId"
-#: The property with the description of a job in Spark's UI.
-_DESCRIPTION: Final = "spark.job.description"
-#: The property with the pool of a job, for Spark's fair scheduler.
-_POOL: Final = "spark.scheduler.pool"
+#: The properties with the description of a job in Spark's UI, and with its pool, for Spark's fair scheduler.
+DESCRIPTION: Final = "spark.job.description"
+POOL: Final = "spark.scheduler.pool"
 _committers: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
 
 
@@ -106,6 +105,17 @@ def plan_text(df: DataFrame) -> str | None:
     return None if ask is None else str(ask())
 
 
+def clone_of(spark: Any) -> Any:
+    """A new session with the settings, the views and the functions that a session has at this moment."""
+    if is_classic(spark):
+        # Spark itself makes the session of a streaming query in this way.
+        return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001
+    session = spark.cloneSession()
+    # The server clones its part of the session. The retries are settings of the client, so they are copied here.
+    session.client.set_retry_policies(spark.client.get_retry_policies())
+    return session
+
+
 def with_settings(df: DataFrame, settings: Mapping[str, str | None]) -> DataFrame:
     """The same rows under other settings, in a session of their own.
 
@@ -119,20 +129,18 @@ def with_settings(df: DataFrame, settings: Mapping[str, str | None]) -> DataFram
     Returns:
         The rows; `df` itself if this platform does not allow other settings.
     """
-    spark: Any = df.sparkSession
-    if not is_classic(spark):
+    if not is_classic(df.sparkSession):
         return df
     try:
-        # Spark itself makes the session of a streaming query in this way.
-        theirs = spark._jsparkSession.cloneSession()  # noqa: SLF001  (Python has no other way)
+        session = clone_of(df.sparkSession)
         for name, value in settings.items():
             if value is None:
-                theirs.conf().unset(name)
+                session.conf.unset(name)
             else:
-                theirs.conf().set(name, value)
+                session.conf.set(name, value)
         plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001
-        rows = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(theirs, plan)  # noqa: SLF001
-        made: DataFrame = type(df)(rows, type(spark)(spark.sparkContext, theirs))
+        datasets = session._jvm.org.apache.spark.sql.classic.Dataset  # noqa: SLF001
+        made: DataFrame = type(df)(datasets.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
     except Exception:
         logger.info("a write has no settings of its own here", exc_info=True)
         return df
@@ -208,38 +216,22 @@ class HeldBackOutput:
 T = TypeVar("T")
 
 
-def described(spark: SparkSession, text: str) -> contextlib.AbstractContextManager[None]:
-    """Name the jobs of a block in Spark's UI, and restore the earlier name of the thread's jobs.
-
-    A client of Spark Connect cannot name jobs.
-    """
-    return _with_property(spark, _DESCRIPTION, text)
-
-
-def in_pool(spark: SparkSession, name: str) -> contextlib.AbstractContextManager[None]:
-    """Put the jobs of a block into a pool, so that Spark's fair scheduler gives them the next free slots.
-
-    A client of Spark Connect cannot choose that.
-    """
-    return _with_property(spark, _POOL, name)
-
-
 @contextlib.contextmanager
-def _with_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """Set a property of the thread's jobs for a block, and restore its value; not on Spark Connect."""
+def job_property(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Set a property of the thread's jobs for a block, and restore its earlier value; not on Spark Connect."""
     context, before = None, None
     # If Spark cannot be reached, the block itself raises the error.
     with contextlib.suppress(Exception):
         if is_classic(spark):
             context = spark.sparkContext
-            before = context.getLocalProperty(key)
-            context.setLocalProperty(key, value)
+            before = context.getLocalProperty(name)
+            context.setLocalProperty(name, value)
     try:
         yield
     finally:
         with contextlib.suppress(Exception):
             if context is not None:
-                context.setLocalProperty(key, before)  # type: ignore[arg-type]
+                context.setLocalProperty(name, before)  # type: ignore[arg-type]
 
 
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
@@ -35,7 +35,6 @@ from tubeq_spark.storage.spark.jvm import hadoop_setting, is_classic
 from tubeq_spark.storage.spark.spark_settings import asked, require_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -65,17 +64,12 @@ def open_location(
         schema_query = location.schema_query()
         if schema_query is not None:
             engine.run(schema_query)
-        registry, is_new = _ensure(engine, location, config, create=create)
+        opened = _ensure(engine, location, config, create=create)
+        marks = engine.tables.properties(location.table(TUBES))
     except AnalysisException as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
-    uri = str(registry["location"])
-    directory, locks = local_directory(uri), None
-    if directory is not None:
-        # A client cannot lock files for its server.
-        locks = directory.parent / LOCKS if is_classic(engine.spark) else None
-    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new=is_new)
-    opened = require_ours(registry["properties"], opened, SPARK, config.durability)
+    opened = require_ours(marks, opened, SPARK, config.durability)
     danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=4)
@@ -84,14 +78,10 @@ def open_location(
 
 def _ensure(
     engine: SparkEngine, location: Location, config: QueueConfig, *, create: bool
-) -> tuple[Mapping[str, Any], bool]:
-    """Create missing system tables.
-
-    Returns:
-        The registry by DESCRIBE DETAIL, and whether it was created.
-    """
+) -> OpenedLocation:
+    """Create missing system tables."""
     directory = local_place(engine.spark, location)
-    there = OpenedLocation(location, location.text, None)
+    opened = OpenedLocation(location, location.text, None)
     if directory is not None:
         if not is_classic(engine.spark):
             msg = (
@@ -99,17 +89,22 @@ def _ensure(
                 "would overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
             )
             raise StoreError(msg)
-        there = OpenedLocation.without_spark(location)
+        opened = OpenedLocation.without_spark(location)
         if (directory / TUBES).is_dir():
-            recover_system_tables(there)
-    is_new = not engine.tables.is_table(location.table(TUBES))
-    if is_new:
+            recover_system_tables(opened)
+    if not engine.tables.is_table(location.table(TUBES)):
         if not create:
             raise no_queue(location.text)
         log.info("creating the tables of a new queue at %s", location.text)
-        there = replace(there, durability=config.new_durability())
-        create_system_tables(there, config, engine, SPARK)
-    return engine.sql_rows(f"DESCRIBE DETAIL {location.table(TUBES)}")[0], is_new
+        opened = replace(opened, is_new=True, durability=config.new_durability())
+        create_system_tables(opened, config, engine, SPARK)
+    if directory is not None:
+        return opened
+    found = engine.sql_rows(f"DESCRIBE DETAIL {location.table(TUBES)}")[0]["location"]
+    # A catalog, or Hadoop, knows the place. A client cannot lock files for its server.
+    place = local_directory(found) if is_classic(engine.spark) else None
+    locks = None if place is None else place.parent / LOCKS
+    return replace(opened, uri=found.rsplit("/", 1)[0], locks=locks)
 
 
 def local_place(spark: SparkSession, place: Location) -> Path | None:

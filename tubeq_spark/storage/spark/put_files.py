@@ -4,8 +4,7 @@ A put reads its DataFrame twice: to count the rows of each partition, and to wri
 ids. If the plan has a shuffle, the two reads can differ: a sort draws new samples for the bounds of
 its partitions, adaptive execution and the choice of a join depend on sizes, and counting needs
 fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the executors' disks,
-and both passes read these. A DataFrame that is only filtered, projected and repartitioned to a number of
-partitions is read twice.
+and both passes read these. A DataFrame that is only filtered and projected is read twice.
 
 Spark writes plain Parquet files if it must not commit to the tube's table: to a directory of their own, below that of
 the tube's table. The native engine reads their footers for the statistics, and commits them.
@@ -13,7 +12,6 @@ the tube's table. The native engine reads their footers for the statistics, and 
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.statement import WrittenRows
 
-log = logging.getLogger(__name__)
-
 #: How Spark commits a write: each task moves its files to their place, and no file marks the end. A task that is
 #: repeated writes files of the same names.
 _WRITE: Final = {
@@ -52,11 +48,6 @@ _WRITE: Final = {
 _MOMENTS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 #: A part of the names of all operators that move rows to other partitions, including broadcasts.
 _EXCHANGE = "Exchange"
-#: The operators that give each partition the same number of rows in every run: `repartition` with a number of
-#: partitions, which adaptive execution does not merge, and those that gather all rows in one partition.
-_STEADY = ("REPARTITION_BY_NUM", "Exchange SinglePartition")
-#: An exception among these, because its bounds come from a sample.
-_BY_RANGE = "rangepartitioning"
 
 
 def read_alike(df: DataFrame) -> DataFrame:
@@ -69,17 +60,9 @@ def read_alike(df: DataFrame) -> DataFrame:
         PySparkException: The platform keeps no copies, such as serverless compute; nothing was written.
     """
     plan = plan_text(df)
-    if plan is not None and is_steady(plan):
+    if plan is not None and _EXCHANGE not in plan:
         return df
     return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-
-
-def is_steady(plan: str) -> bool:
-    """Whether a physical plan, as `explain` prints it, always partitions rows in the same way."""
-    exchanges = [line for line in plan.splitlines() if _EXCHANGE in line]
-    return all(
-        _BY_RANGE not in line and any(name in line for name in _STEADY) for line in exchanges
-    )
 
 
 class PutFiles:

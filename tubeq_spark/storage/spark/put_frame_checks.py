@@ -24,7 +24,6 @@ from tubeq_spark.payloads.types import (
     delta_type,
     described,
 )
-from tubeq_spark.payloads.values import shown
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.spark.quoting import bigint, string
 
@@ -62,6 +61,12 @@ class Check(NamedTuple):
     column: str
     is_bad: str
     allowed: str
+
+    @property
+    def shown(self) -> str:
+        """The begin of a bad value as a text, as an expression; NULL for a good value."""
+        text = f"make_valid_utf8(left(CAST({identifier(self.column)} AS STRING), {_SHOWN}))"
+        return f"CASE WHEN {self.is_bad} THEN coalesce({text}, 'NULL') END"
 
 
 def spark_struct(columns: pa.StructType) -> T.StructType:
@@ -167,15 +172,6 @@ def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
 def _either(*conditions: str | None) -> str | None:
     found = [condition for condition in conditions if condition is not None]
     return f"({' OR '.join(found)})" if found else None
-
-
-def example(df: DataFrame, check: Check) -> str:
-    """One bad value for the message, from a second read; "" if that finds none."""
-    text = f"make_valid_utf8(left(CAST({identifier(check.column)} AS STRING), {_SHOWN}))"
-    rows = df.where(check.is_bad).selectExpr(f"{text} AS text").take(1)
-    if not rows:
-        return ""
-    return f"; one of them is {'NULL' if rows[0].text is None else shown(rows[0].text)}"
 
 
 # -- JSON -------------------------------------------------------------------------------------

@@ -18,9 +18,10 @@ from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.payloads.arrow_values import too_large
+from tubeq_spark.payloads.values import shown
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.rows import INSERTED, key_row
-from tubeq_spark.storage.spark.put_frame_checks import example, payload_size
+from tubeq_spark.storage.spark.put_frame_checks import payload_size
 from tubeq_spark.storage.spark.quoting import bigint, string
 
 if TYPE_CHECKING:
@@ -242,14 +243,16 @@ def count_rows(
     }
     totals = {"rows": "count(*)", "keys": "count(key)", "bytes": "max(bytes)"}
     for i, check in enumerate(checks):
-        columns[f"bad_{i}"], totals[f"bad_{i}"] = check.is_bad, f"count_if(bad_{i})"
+        columns[f"bad_{i}"] = check.shown
+        totals |= {f"bad_{i}": f"count(bad_{i})", f"example_{i}": f"max(bad_{i})"}
     rows = df.selectExpr(*[f"{value} AS {name}" for name, value in columns.items()])
     sums = [F.expr(f"{total} AS {name}") for name, total in totals.items()]
     found = rows.groupBy("partition", "bucket").agg(*sums).collect()
     for i, check in enumerate(checks):
         bad = sum(row[f"bad_{i}"] for row in found)
         if bad:
-            allowed = f"{check.allowed}{example(df, check)}"
+            example = max(row[f"example_{i}"] for row in found if row[f"bad_{i}"])
+            allowed = f"{check.allowed}; one of them is {shown(example)}"
             refuse(f"df column {check.column}", f"{bad} bad rows", allowed)
     largest = max((row["bytes"] for row in found), default=0)
     if largest > largest_payload:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.times import from_us
+from tubeq_spark.model.times import of_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,28 +38,16 @@ def bigints(values: Iterable[int]) -> str:
     return ", ".join(f"{int(value)}L" for value in values)
 
 
-def integer(value: int | None) -> str:
-    """An INT literal."""
-    return "CAST(NULL AS INT)" if value is None else f"CAST({int(value)} AS INT)"
-
-
 def limited(count: int) -> str:
     """A LIMIT clause; at most the greatest INT, as Spark requires."""
     return f"LIMIT {min(int(count), 2**31 - 1)}"
 
 
-def boolean(value: bool) -> str:  # noqa: FBT001  (the value is the point)
-    """A BOOLEAN literal."""
-    return "TRUE" if value else "FALSE"
-
-
-def moment(value_us: int | None) -> str:
+def moment(value_us: int) -> str:
     """A TIMESTAMP literal of microseconds since 1970."""
     try:
-        at = from_us(value_us)
+        at = of_us(value_us)
     except OverflowError:
         # The moment is outside of Python's years.
         return f"timestamp_micros({bigint(value_us)})"
-    if at is None:
-        return "CAST(NULL AS TIMESTAMP)"
     return f"TIMESTAMP'{at.year:04}-{at:%m-%d %H:%M:%S.%f}+00:00'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.location import SESSIONS, name_of
-from tubeq_spark.storage.note import HISTORY
+from tubeq_spark.storage.note import HISTORY, Commit, is_of, read_commit
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.jvm import in_pool
+from tubeq_spark.storage.spark.jvm import POOL, job_property
 from tubeq_spark.storage.spark.own_sessions import OwnSessions
 from tubeq_spark.storage.spark.quoting import limited
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 #: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.
 HEARTBEATS = "tubeq-heartbeats"
-#: The number of commits that the first read of a history has. Each further read has ten times as many.
-_FIRST_LOOK = 200
+#: The number of commits that the first read of a history has. A second one has all.
+_FEW, _ALL = 200, sys.maxsize
 #: The largest difference between the clocks of hosts and of the storage, in microseconds.
 _SKEW = 15 * 60 * US
 
@@ -87,7 +88,7 @@ class SparkReads:
         Any thread may run such jobs while it holds a lock that the next heartbeat waits for.
         """
         is_urgent = table is not None and name_of(table) == SESSIONS
-        return in_pool(self.spark, HEARTBEATS) if is_urgent else nullcontext()
+        return job_property(self.spark, POOL, HEARTBEATS) if is_urgent else nullcontext()
 
     def collect(self, frame: DataFrame) -> list[Row]:
         """The rows of a small DataFrame of the queue's own tables."""
@@ -114,25 +115,26 @@ class SparkReads:
         return [row.asDict() for row in self.collect(rows)]
 
 
-def commits_since(
-    read: Callable[[int], Sequence[Mapping[str, Any]]], sent_us: int
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the newest commits, back to one before a moment. Some commits are yielded twice.
+def find_commit(
+    read: Callable[[int], Sequence[Mapping[str, Any]]], operation_id: int, sent_us: int
+) -> Commit | None:
+    """The commit with an operation id, that was made after a moment; `None` if there is none.
 
     Args:
-        read: Reads a number of the newest commits, the newest first, with `version` and `timestamp`.
+        read: Reads a number of the newest commits, the newest first.
+        operation_id: The operation id.
         sent_us: The moment.
 
     Raises:
         StoreError: The log does not reach back to the moment any more.
     """
-    before, limit = sent_us - _SKEW, _FIRST_LOOK
-    while commits := read(limit):
-        yield from commits
+    for limit in (_FEW, _ALL):
+        commits = read(limit)
+        for commit in commits:
+            if is_of(commit, operation_id):
+                return read_commit(commit)
         oldest = commits[-1]
-        if oldest["timestamp"] < before or oldest["version"] == 0:
-            return
-        if len(commits) < limit:
-            msg = f"the log was cleaned: version {oldest['version']} is younger than the statement"
-            raise StoreError(msg)
-        limit *= 10
+        if oldest["version"] == 0 or oldest["timestamp"] < sent_us - _SKEW:
+            return None
+    msg = "the log was cleaned: its first version is younger than the statement"
+    raise StoreError(msg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, records
 from tubeq_spark.storage.expression import STALE, Type, all_of
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
-from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, limited, moment, string
+from tubeq_spark.storage.spark.quoting import bigint, limited, moment, string
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
 
@@ -25,21 +24,11 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Clause, Source, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
-#: How tightly a node binds. All other nodes need no parentheses.
-BINDING: dict[type, int] = {
-    nodes.Or: 1,
-    nodes.And: 2,
-    nodes.Not: 3,
-    nodes.Compared: 4,
-    nodes.In: 4,
-    nodes.IsNull: 4,
-    nodes.Like: 4,
-    nodes.Combined: 5,
-    nodes.Product: 6,
-    nodes.Quotient: 6,
-    nodes.Seconds: 6,
-}
-_ALONE = 7
+#: The operators. All other nodes need no parentheses.
+_OPERATORS = (
+    *(nodes.And, nodes.Or, nodes.Not, nodes.Compared, nodes.In, nodes.IsNull, nodes.Like),
+    *(nodes.Combined, nodes.Product, nodes.Quotient, nodes.Seconds),
+)
 #: The name of a source, in braces in the text.
 _SOURCE = "rows"
 #: The types of literals, by those of Arrow; and of partition columns that are no BIGINT.
@@ -63,12 +52,10 @@ class Renderer:
         """The text of a query."""
         if isinstance(query, Union):
             return " UNION ALL ".join(map(self.query, query.selects))
-        is_distinct = query.by is not None and [*query.by] == [*query.columns]
-        distinct = "DISTINCT " * is_distinct
-        text = f"SELECT {distinct}{self.selected(query.columns)} FROM {self._from(query.table)}"
+        text = f"SELECT {self.selected(query.columns)} FROM {self._from(query.table)}"
         if query.where is not None:
             text += f" WHERE {self.expression(query.where)}"
-        if query.by is not None and not is_distinct:
+        if query.by is not None:
             text += f" GROUP BY {', '.join(self._keys(query))}"
         if query.having is not None:
             text += f" HAVING {self.expression(query.having)}"
@@ -140,7 +127,7 @@ class Renderer:
             conditions.append(statement.where)
         where = f"CAST({self.expression(by)} AS STRING) <> {{note}}"
         if conditions:
-            where += f" AND {self._within(all_of(*conditions), BINDING[nodes.And])}"
+            where += f" AND {self._part(all_of(*conditions))}"
         if statement.removes_partitions:
             return f"DELETE FROM {statement.table} t WHERE {where}"
         clauses = [*map(self._change, statement.changes), *map(self._insert, statement.inserts)]
@@ -162,31 +149,27 @@ class Renderer:
     def _when(self, clause: Clause) -> str:
         if clause.when is None:
             return ""
-        return f" AND {self._within(clause.when, BINDING[nodes.And])}"
+        return f" AND {self._part(clause.when)}"
 
     def using(self, statement: Statement) -> str:
         """The source of a statement."""
         named, new = statement.named, statement.new
-        if new is None:
-            if named is None:
-                return "(SELECT 1 AS one)"
-            if named.num_rows > MOST_NAMED:
-                return self._source(named)
-            # One inline table, because Spark analyses a UNION ALL of SELECTs branch by branch: seconds for 200.
-            return f"(SELECT * FROM {self.inline(named)} AS rows({', '.join(named.column_names)}))"
-        source = self._source(new)
         if named is None:
-            return source
+            return "(SELECT 1 AS one)" if new is None else self._source(new)
+        # One inline table, because Spark analyses a UNION ALL of SELECTs branch by branch: seconds for 200.
+        rows = f"{self.inline(named)} AS rows({', '.join(named.column_names)})"
+        if new is None:
+            return self._source(named) if named.num_rows > MOST_NAMED else f"(SELECT * FROM {rows})"
         known = new.column_names if isinstance(new, pa.Table) else new.columns
-        more = [name for name in named.column_names if name not in known]
-        columns = [
-            self._literals(named, name) if name in named.column_names else repeat("NULL")
-            for name in (*known, *more)
-        ]
-        kinds = {field.name: _TYPES[field.type] for field in named.schema}
-        nulls = (f", {self.literal(nodes.Literal(None, kinds[name]))} AS {name}" for name in more)
-        rows = (f" UNION ALL SELECT {', '.join(row)}" for row in zip(*columns, strict=False))
-        return f"(SELECT *{''.join(nulls)} FROM {source}{''.join(rows)})"
+        names = dict.fromkeys([*known, *named.column_names])
+
+        def columns(there: Sequence[str]) -> str:
+            return ", ".join(name if name in there else f"NULL AS {name}" for name in names)
+
+        return (
+            f"(SELECT {columns(known)} FROM {self._source(new)} "
+            f"UNION ALL SELECT {columns(named.column_names)} FROM {rows})"
+        )
 
     def inline(self, rows: pa.Table) -> str:
         """Rows as an inline table."""
@@ -211,10 +194,15 @@ class Renderer:
 
     # -- expressions --------------------------------------------------------------------------
 
-    def _within(self, expression: Expression, binding: int) -> str:
-        """An expression in parentheses if its context binds more tightly."""
+    def _part(self, expression: Expression) -> str:
+        """An expression as a part of AND or OR."""
         text = self.expression(expression)
-        return f"({text})" if BINDING.get(type(expression), _ALONE) < binding else text
+        return f"({text})" if isinstance(expression, (nodes.And, nodes.Or)) else text
+
+    def operand(self, expression: Expression) -> str:
+        """An expression as an operand of any other operator."""
+        text = self.expression(expression)
+        return f"({text})" if isinstance(expression, _OPERATORS) else text
 
     def expression(self, expression: Expression) -> str:  # noqa: C901, PLR0911, PLR0912  (one of each)
         """The text of an expression."""
@@ -224,32 +212,24 @@ class Renderer:
             case nodes.Literal() as literal:
                 return self.literal(literal)
             case nodes.And(parts):
-                return " AND ".join(self._within(part, BINDING[nodes.Not]) for part in parts)
+                return " AND ".join(map(self._part, parts))
             case nodes.Or(parts):
-                return " OR ".join(self._within(part, BINDING[nodes.Not]) for part in parts)
+                return " OR ".join(map(self._part, parts))
             case nodes.Not(part):
-                return f"NOT {self._within(part, _ALONE)}"
-            case nodes.Compared(sign, left, right):
-                binding = BINDING[nodes.Combined]
-                return f"{self._within(left, binding)} {sign} {self._within(right, binding)}"
+                return f"NOT {self.operand(part)}"
+            case nodes.Compared(sign, left, right) | nodes.Combined(sign, left, right):
+                return f"{self.operand(left)} {sign} {self.operand(right)}"
             case nodes.IsNull(part, negated):
-                return f"{self._within(part, BINDING[nodes.Combined])} IS {'NOT ' * negated}NULL"
+                return f"{self.operand(part)} IS {'NOT ' * negated}NULL"
             case nodes.In(part, values, negated):
                 named = ", ".join(map(self.literal, values))
-                return (
-                    f"{self._within(part, BINDING[nodes.Combined])} {'NOT ' * negated}IN ({named})"
-                )
+                return f"{self.operand(part)} {'NOT ' * negated}IN ({named})"
             case Among() as among:
                 return self.among(among)
-            case nodes.Combined(sign, left, right):
-                # A difference is left-associative.
-                inner = self._within(right, BINDING[nodes.Quotient])
-                return f"{self._within(left, BINDING[nodes.Combined])} {sign} {inner}"
             case nodes.Product(left, right):
-                binding = BINDING[nodes.Product]
-                return f"{self._within(left, binding)} * {self._within(right, _ALONE)}"
+                return f"{self.operand(left)} * {self.operand(right)}"
             case nodes.Quotient(part, by):
-                return f"{self._within(part, BINDING[nodes.Quotient])} DIV {self._number(by)}"
+                return f"{self.operand(part)} DIV {self._number(by)}"
             case nodes.Case(branches, other):
                 return self._case(branches, other)
             case nodes.Mapped(part, pairs):
@@ -261,11 +241,11 @@ class Renderer:
                 return f"lower({self.expression(part)})"
             case nodes.Like(part, pattern):
                 like = self.literal(nodes.Literal(pattern, Type.STRING))
-                return f"{self._within(part, BINDING[nodes.Combined])} LIKE {like}"
+                return f"{self.operand(part)} LIKE {like}"
             case nodes.Length(part):
                 return f"length({self.expression(part)})"
             case nodes.Seconds(part):
-                return f"{self._within(part, BINDING[nodes.Quotient])} / {US}D"
+                return f"{self.operand(part)} / {US}D"
             case nodes.Micros(part):
                 return f"unix_micros({self.expression(part)})"
             case nodes.Moment(part):
@@ -293,28 +273,28 @@ class Renderer:
     def literal(self, literal: nodes.Literal) -> str:  # noqa: PLR0911  (one of each)
         """The text of a literal."""
         value: Any = literal.value
+        if value is None:
+            return f"CAST(NULL AS {literal.type})"
         match literal.type:
             case Type.BIGINT:
                 return bigint(value)
             case Type.INT:
-                return str(int(value)) if literal.is_small else integer(value)
+                return str(int(value)) if literal.is_small else f"CAST({int(value)} AS INT)"
             case Type.STRING:
                 return string(value)
             case Type.DOUBLE:
-                return "CAST(NULL AS DOUBLE)" if value is None else f"{float(value)!r}D"
+                return f"{float(value)!r}D"
             case Type.BOOLEAN:
-                return "CAST(NULL AS BOOLEAN)" if value is None else boolean(value)
+                return "TRUE" if value else "FALSE"
             case Type.TIMESTAMP:
                 return moment(value)
             case Type.COUNTS:
                 return self.counts(value)
 
-    def counts(self, value: Mapping[str, int] | None) -> str:
+    def counts(self, value: Mapping[str, int]) -> str:
         """The text of a map from names to numbers."""
-        if not value:
-            return f"CAST({'NULL' if value is None else 'map()'} AS {Type.COUNTS})"
         pairs = ", ".join(f"{string(name)}, {bigint(number)}" for name, number in value.items())
-        return f"map({pairs})"
+        return f"map({pairs})" if pairs else f"CAST(map() AS {Type.COUNTS})"
 
     def among(self, among: Among) -> str:
         """The text of a condition about many values."""
@@ -334,19 +314,15 @@ class Renderer:
         return f"{aggregate.function}({part})"
 
 
-def columns_of(columns: Mapping[str, tuple[str, str]]) -> str:
-    """The columns of a table in DDL, from their types and comments."""
-    return ", ".join(
-        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in columns.items()
-    )
-
-
 def creation_of(table: NewTable) -> str:
     """The statement that creates a table if it does not exist."""
     by = f"PARTITIONED BY ({', '.join(table.partitions)}) " if table.partitions else ""
     properties = (f"{string(key)} = {string(value)}" for key, value in table.properties.items())
+    columns = (
+        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in table.columns.items()
+    )
     return (
-        f"CREATE TABLE IF NOT EXISTS {table.name} ({columns_of(table.columns)}) USING delta {by}"
+        f"CREATE TABLE IF NOT EXISTS {table.name} ({', '.join(columns)}) USING delta {by}"
         f"TBLPROPERTIES ({', '.join(properties)})"
     )
 

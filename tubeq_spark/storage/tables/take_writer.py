@@ -14,7 +14,7 @@ import pyarrow as pa
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
 from tubeq_spark.storage.ended import Ended
-from tubeq_spark.storage.expression import FAIL, all_of, any_of, row
+from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
 from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import taking
@@ -55,8 +55,6 @@ class TakeWriter:
         lease: NewLease,
         raised: Raise,
         acked: Sequence[StoredTask] = (),
-        *,
-        guards: bool = True,
     ) -> Statement:
         """Move tasks to lease segments, and remove acked ones.
 
@@ -67,7 +65,6 @@ class TakeWriter:
             lease: The owner and the begin of the leases.
             raised: The gates on which the take rests.
             acked: The tasks to remove.
-            guards: Whether it fails if one of the tasks has changed. Otherwise it moves the others.
         """
         tasks = chosen.select(["segment", "task_id", "utube"])
         tasks = tasks.append_column("to", to).append_column("claim", claim)
@@ -79,14 +76,36 @@ class TakeWriter:
         changes = [Clause(taking(self._table, _S.to, lease, _S.claim))]
         if acked:
             changes.insert(0, Clause(None, _S.to.is_null()))
-        near = self._near(chosen, beside)
         named = self._named(others, raised, tasks)
-        statement = self._raising(named, changes, near, raised, lease.at_us, guards=guards)
+        statement = self._raising(named, changes, self._near(chosen, beside), raised, lease.at_us)
         return replace(
             statement,
             writes=to.unique().to_pylist(),
             tasks=chosen.num_rows + len(acked),
             ended=Ended(self._table.id, len(acked)) if acked else None,
+        )
+
+    def take_up_to(self, chosen: pa.Table, take_id: int, lease: NewLease, now_us: int) -> Statement:
+        """Move all ready tasks of some segments, up to the last chosen one, to one lease segment.
+
+        Segments only lose rows. So these are the chosen tasks, without those that have changed since.
+
+        Args:
+            chosen: All tasks of the tube up to the last of them that were ready at the moment.
+            take_id: Their take id and lease segment.
+            lease: The owner and the begin of the leases.
+            now_us: The moment.
+        """
+        return Statement(
+            self._table.name,
+            [Clause(taking(self._table, literal(take_id), lease, literal(take_id)))],
+            where=all_of(
+                self._table.mine(_T), self._table.is_ready(now_us, _T), self._near(chosen)
+            ),
+            reads=chosen.column("segment").unique().to_pylist(),
+            writes=[take_id],
+            size=chosen.num_rows,
+            tasks=chosen.num_rows,
         )
 
     def tidy(self, change: Raise, now_us: int) -> Statement:
@@ -101,8 +120,6 @@ class TakeWriter:
         near: Expression | None,
         raised: Raise,
         now_us: int,
-        *,
-        guards: bool = True,
     ) -> Statement:
         """A statement over named rows that also raises gates.
 
@@ -112,7 +129,6 @@ class TakeWriter:
             near: A condition that holds for all rows, by which files are skipped.
             raised: The gates, which are among the rows.
             now_us: The moment.
-            guards: Whether it fails if one of the rows is missing.
         """
         on = [_T.segment == _S.segment, _T.task_id == _S.task_id]
         where = [] if near is None else [near]
@@ -127,8 +143,7 @@ class TakeWriter:
                 new.append(Clause(values, _S.text.is_not_null()))
         else:
             where.insert(0, self._table.mine(_T))
-        if guards:
-            new.append(Clause({"segment": FAIL}))
+        new.append(Clause({"segment": FAIL}))
         return Statement(
             self._table.name,
             [*own, *changes],
@@ -168,7 +183,7 @@ class TakeWriter:
         ]
         return [{"tube": -self._table.id, **own} for own in (*gates, *texts)]
 
-    def _near(self, chosen: pa.Table, beside: Sequence[int]) -> Expression:
+    def _near(self, chosen: pa.Table, beside: Sequence[int] = ()) -> Expression:
         """Up to the last chosen task. All named rows are there, but files with later tasks need not be read."""
         key, last = (chosen.column(name)[-1].as_py() for name in (self._table.key, "task_id"))
         up_to = self._table.up_to(OrderPosition(key, last), _T)

@@ -102,9 +102,9 @@ class TubeTable:
         """Rows of removed tasks, which stay for the change feed until a sweep."""
         return (_ROW.tube == -self.id) & (_ROW.state == GONE)
 
-    def is_ready(self, now_us: int) -> Expression:
+    def is_ready(self, now_us: int, of: Row = _ROW) -> Expression:
         """Tasks that are ready at a moment, including those with ended leases."""
-        return predicates.is_ready(now_us, self.max_attempts)
+        return predicates.is_ready(now_us, self.max_attempts, of)
 
     def state(self, now_us: int, over: Collection[str] = ()) -> Expression:
         """The state of a task at a moment; NULL if its ttl has ended.

@@ -18,7 +18,7 @@ from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import FAIL, any_of, literal, row
 from tubeq_spark.storage.rows import KEPT_KEY, stored_values
-from tubeq_spark.storage.statement import REMOVAL, Clause, Statement
+from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable
@@ -73,7 +73,7 @@ class TubeWriter:
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments with any contents, by metadata only."""
-        return Statement(self._table.name, REMOVAL, reads=segments)
+        return Statement(self._table.name, [Clause(None)], reads=segments, removes_partitions=True)
 
     def fold_kept_keys(
         self,
