@@ -41,6 +41,11 @@ def spoilt(world: World) -> None:
     spoil(world.rival, ids_of(world.rival.put_many(["a", "b"]))[0], "a")
 
 
+def in_segments_of_one(world: World) -> None:
+    for letter in "abcdef":
+        world.rival.put(letter)
+
+
 def one_that_closes(world: World) -> Queue:
     queue = world.open_queue(observer=world.probe)
     world.rival.put_many(["a", "b"])
@@ -82,6 +87,11 @@ CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], t
         ("at bt cr", "bt ct"),
     ),
     "close": (one_that_closes, lambda _, queue: queue.close(), ("at bt", "ar br")),
+    "sweep that compacts": (
+        in_segments_of_one,
+        lambda w, _: w.mine.sweep(),
+        ("ar br cr dr er fr", "ar br cr dr er fr"),
+    ),
     "batch that fails at some": (
         batch_after_an_error,
         process,
@@ -94,7 +104,9 @@ CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], t
     "verb",
     [
         *thorough("put_df with a key", "ack", "exchange", "close"),
-        *without_spark("take where the head cannot be read", "batch that fails at some"),
+        *without_spark(
+            "take where the head cannot be read", "sweep that compacts", "batch that fails at some"
+        ),
     ],
 )
 def test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done(
