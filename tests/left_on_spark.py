@@ -43,7 +43,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
         {
             "test_ack_when_its_statement_is_never_run_says_so_and_can_be_repeated",
             "test_take_when_the_history_cannot_be_read_says_that_nobody_knows",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a whole lease segment]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-exchange]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df with a key]",
         }
@@ -76,8 +75,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_stops": frozenset(
         {
             "test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice",
-            "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-ack_whole_lease_segment]",
-            "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-exchange_of_a_part]",
         }
     ),
     "test_subqueues": frozenset(
@@ -123,19 +120,12 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_history": frozenset(
         {
             "test_ack_of_a_whole_lease_segment_only_removes_files",
-            "test_notes_of_two_tubes_written_at_once_in_one_spark_session_are_their_own",
         }
     ),
     "test_lost_answers": frozenset(
         {
-            "test_put_df_with_a_key_when_the_history_has_no_metrics_says_how_many",
             "test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same",
             "test_put_when_its_statement_is_never_run_says_so_and_puts_nothing[spark-connection]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a part]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-bury with an error for each]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-release with an error]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-truncate]",
         }
     ),
     "test_operations_of_others": frozenset(
@@ -177,12 +167,12 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
         {
             "test_drop_when_it_stops_between_any_two_commits_is_finished_by_a_sweep_or_was_not_begun",
             "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-close]",
-            "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-put_df]",
         }
     ),
     "test_subqueues": frozenset(
         {
-            "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
+            "test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue[spark-exchange]",
+            "test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue[spark-take]",
         }
     ),
     "test_unique": frozenset(

@@ -1,4 +1,4 @@
-"""Other readers of a table: what each finds where one column has a value."""
+"""Other readers of a table: what each finds where one column has a value, and what the library reads of a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from deltalake import DeltaTable, QueryBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FINDS", "NAMES"]
+    from tubeq_spark.storage.log.snapshot import Snapshot
+
+__all__ = ["FINDS", "NAMES", "agrees_with_the_library"]
 
 _LAST = "\U0010ffff"
 #: Longer than the bounds of texts in the statistics of a file, or of characters that are seldom met.
@@ -76,3 +78,34 @@ FINDS: Mapping[str, Callable[[DeltaTable, str, object], pa.Table]] = {
     "duckdb": _by_duckdb,
     "deltalake": _by_library,
 }
+
+
+def agrees_with_the_library(found: Snapshot, table: DeltaTable) -> None:
+    """Assert that we have read of a version what the library has: files, bounds, transactions and definition."""
+    assert found.version == table.version()
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert {
+        (file.path, file.size, file.rows, file.partition["segment"], file.at_ms)
+        for file in found.files.values()
+    } == {
+        (
+            action["path"],
+            action["size_bytes"],
+            action["num_records"],
+            action["partition.segment"],
+            action["modification_time"],
+        )
+        for action in actions
+    }
+    for action in actions:
+        file = found.files[action["path"]]
+        for name in ("task_id", "pri", "state", "utube", "claim"):
+            for which in ("min", "max"):
+                bound = file.bound(f"{which}Values", name)
+                assert bound == action.get(f"{which}.{name}"), (action["path"], name)
+    for app, (version, _) in found.transactions.items():
+        assert table.transaction_version(app) == version
+    metadata = table.metadata()
+    assert found.shape.properties == metadata.configuration
+    assert list(found.shape.by) == metadata.partition_columns
+    assert found.shape.schema == pa.schema(table.schema().to_arrow())

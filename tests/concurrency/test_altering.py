@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import TTR, ids_of, names
-from tubeq_spark import StoreError, TubeNotFoundError
+from tubeq_spark import StoreError
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.verbs import after_take
 
@@ -54,27 +54,6 @@ def raising(error: StoreError) -> Any:
 
 def held(world: World) -> list[int]:
     return ids_of(world.tube.tasks_by_state("t"))
-
-
-def test_alter_when_a_rival_alters_or_pauses_meanwhile_changes_both(fresh: World) -> None:
-    def rival() -> None:
-        fresh.rival.alter(max_attempts=7)
-        fresh.rival.pause()
-
-    with fresh.probe.interrupted("decided", "alter", rival):
-        fresh.tube.alter(ttr=5)
-
-    assert (fresh.tube.options["ttr"], fresh.tube.options["max_attempts"]) == (5, 7)
-    assert fresh.tube.paused
-
-
-def test_alter_when_a_rival_drops_the_tube_meanwhile_does_not_find_it(fresh: World) -> None:
-    fresh.tube.release_all()
-    with (
-        fresh.probe.interrupted("decided", "alter", fresh.rival.drop),
-        pytest.raises(TubeNotFoundError),
-    ):
-        fresh.tube.alter(ttr=5)
 
 
 def test_verbs_when_the_registry_cannot_be_read_go_on_by_the_last_record(fresh: World) -> None:

@@ -42,22 +42,6 @@ def due(world: World) -> None:
     world.clock.advance(PAST_TTR + 1)
 
 
-@pytest.mark.without_spark
-def test_done_when_a_tube_is_made_anew_begins_at_zero(world: World) -> None:
-    first = world.mine.create_tube("anew")
-    first.put("a")
-    task = first.take(0)
-    assert task is not None
-    first.ack(task.task_id)
-    assert done(world.rivals, "anew") == 1
-
-    first.drop()
-    second = world.rivals.create_tube("anew")
-    assert done(world.rivals, "anew") == 0
-    second.delete(ids_of(second.put_many(["b"]))[0])
-    assert done(world.rivals, "anew") == done(world.mine, "anew") == 1
-
-
 @NATIVE
 def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
     world: World, monkeypatch: pytest.MonkeyPatch

@@ -5,19 +5,17 @@ The commits of all verbs without frames are in `tests/simulation/costs.json`.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import PAST_TTR, WAIT, World, ids_of, names
+from tests.concurrency.support import PAST_TTR, World, ids_of, names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
-    from tests.concurrency.support import OpenQueue
     from tubeq_spark import Tube
 
 
@@ -174,36 +172,3 @@ def test_notes_and_metrics_after_a_conflict_count_it(world: World) -> None:
     after = world.mine.metrics()
     assert after.tubes["shared"].conflicts == before + 1
     assert after.conflicts >= before + 1
-
-
-@pytest.mark.thorough
-def test_notes_of_two_tubes_written_at_once_in_one_spark_session_are_their_own(
-    open_queue: OpenQueue,
-) -> None:
-    """One thread's statement runs while the other's is on its way: nothing is shared."""
-    meet = threading.Barrier(2, timeout=WAIT)
-
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) in (("decided", "put"), ("decided", "ack")):
-            meet.wait()
-
-    queue = open_queue(observer=observe)
-    quiet = open_queue()
-    tubes = [quiet.create_tube(name) for name in ("left", "right")]
-    tubes[1].put("a")
-    putter, acker = queue["left"], queue["right"]
-    task = acker.take(0)
-    assert task is not None
-    threads = [
-        threading.Thread(target=putter.put_many, args=(["a", "b", "c"],)),
-        threading.Thread(target=acker.ack, args=(task.task_id,)),
-    ]
-
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT)
-
-    newest = [tube.history(1).collect()[0] for tube in tubes]
-    assert [(row["operation"], row["tasks"]) for row in newest] == [("put", 3), ("ack", 1)]
-    assert {row["session"] for row in newest} == {str(queue.session_uuid)}

@@ -171,17 +171,6 @@ def test_take_when_its_answer_is_lost_and_the_history_has_no_metrics_is_done_onc
 
 
 @pytest.mark.thorough
-def test_put_df_with_a_key_when_the_history_has_no_metrics_says_how_many(
-    no_metrics: World,
-) -> None:
-    world, key = no_metrics, f"unmeasured {no_metrics.version()}"
-
-    assert world.tube.put_df(frame(world, "ab"), key=key).count == 2
-    assert world.tube.put_df(frame(world, "ab"), key=key).count == 0
-    assert world.stored() == "ar br"
-
-
-@pytest.mark.thorough
 def test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same(
     world: World,
 ) -> None:
@@ -207,24 +196,6 @@ def test_create_tube_when_its_answer_is_lost_makes_it_once(world: World) -> None
 
     assert world.version("_tubeq_tubes") == before + 1
     assert names(tube.put_many(["a"])) == "a"
-
-
-@pytest.mark.thorough
-def test_first_put_of_a_queue_when_the_answer_to_its_slot_is_lost_leases_one_slot(
-    world: World,
-) -> None:
-    def leased() -> int:
-        sessions = f"delta.`{world.place}/_tubeq_sessions`"
-        return world.spark.sql(f"SELECT key FROM {sessions} WHERE kind = 'slot'").count()
-
-    queue = world.open_queue(observer=world.probe)
-    before = leased()
-
-    with world.probe.interrupted("committed", "lease_slot", lose):
-        queue["shared"].put("a")
-
-    assert leased() == before + 1
-    assert world.stored() == "ar"
 
 
 @pytest.mark.thorough

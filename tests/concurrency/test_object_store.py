@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import pyarrow as pa
 import pytest
@@ -15,11 +14,8 @@ from deltalake.exceptions import CommitFailedError
 
 from tests.concurrency.s3_store import ROOT, Store
 from tests.concurrency.support import WAIT
-from tests.queries import counted, select
 from tubeq_spark import StoreError
-from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.location import Location, path_table
-from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.opened_location import OpenedLocation, require_ours
 from tubeq_spark.storage.tables.schema import FORMAT, WRITERS
 
@@ -97,29 +93,6 @@ def test_s3_when_two_commit_one_version_refuses_the_second(store: Store) -> None
     with pytest.raises(CommitFailedError):
         mine.delete("a = 1")
     assert DeltaTable(uri, storage_options=store.options).version() == 1
-
-
-def test_query_when_it_reads_lets_other_threads_of_the_process_run() -> None:
-    """One of them serves what it reads here; those that renew leases must run, too."""
-    from tests.concurrency.s3_server import new_server  # noqa: PLC0415  (it needs the emulation)
-
-    server = new_server()
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
-    serving.start()
-    store = Store(f"http://127.0.0.1:{server.server_port}")
-    try:
-        store.create_bucket()
-        uri = "s3://bucket/read"
-        write_deltalake(uri, pa.table({"a": [1, 2]}), storage_options=store.options)
-        options = store.options | {"timeout": "5s", "retry_timeout": "5s", "max_retries": "1"}
-        engine = NativeEngine(options)
-
-        assert engine.rows(counted(path_table(uri))) == [{"n": 2}]
-        assert engine.rows(select(path_table(uri), "a", where=row().a > 1)) == [{"a": 2}]
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
 
 
 # -- whose location it is -----------------------------------------------------------------------------

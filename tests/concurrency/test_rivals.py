@@ -6,7 +6,6 @@ on is gone, and the verb must decide anew on what is there. In the simulation ri
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +17,6 @@ from tests.concurrency.support import (
     end_heartbeat,
     ids_of,
     names,
-    on_another_host,
     stored,
 )
 from tests.thorough import thorough, without_spark
@@ -31,7 +29,6 @@ from tubeq_spark import (
     TubeNotFoundError,
     TubeqError,
 )
-from tubeq_spark.testing import ManualClock
 from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
@@ -116,24 +113,6 @@ def test_verb_when_a_rival_commits_first_is_decided_anew(
 
     assert (names(found) if isinstance(found, list) else found) == result
     assert world.stored() == after
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("held", ["", "b"])
-def test_truncate_when_a_clock_is_ahead_keeps_what_was_put_after_it_began(
-    world: World, held: str
-) -> None:
-    clock = ManualClock(world.clock.now() + dt.timedelta(hours=1))
-    on_another_host(world.open_queue(clock=clock))[world.tube.name].put("a")
-
-    def put_and_take() -> None:
-        world.rival.put_many(list("bc"))
-        assert names(world.rival.take_many(len(held))) == held
-
-    with world.probe.interrupted("committed", "truncate", put_and_take):
-        world.tube.truncate()
-
-    assert world.stored() == ("bt cr" if held else "br cr")
 
 
 @pytest.mark.without_spark

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import PAST_TTR, TTR, WAIT, World, ids_of, rows_of
+from tests.concurrency.support import TTR, WAIT, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, PutItem, StoreError
 from tubeq_spark.model.arguments import take_request
 from tubeq_spark.verbs import after_take, exchange, settle, take
@@ -72,11 +72,6 @@ def ack_each(world: World, left: list[int], after: str) -> None:
         world.tube.ack(task_id)
         assert (world.version(), world.conflicts()) == (version + 1, conflicts)
     assert world.stored() == after
-
-
-def lose(*_: object) -> None:
-    """The connection breaks."""
-    raise ConnectionError("the answer is lost")
 
 
 def refuse(*_: object) -> int:
@@ -217,46 +212,6 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
     assert world.stored() == ("bt" if fails else "br")
     for _ in range(2):
         world.tube._ctx.headroom.took(0)
-
-
-@pytest.mark.parametrize("operation", ["take", "exchange"])
-@pytest.mark.parametrize("is_known", [True, False])
-def test_calls_that_share_a_commit_when_its_answer_is_lost_are_done_or_given_back(
-    world: World, monkeypatch: pytest.MonkeyPatch, operation: str, *, is_known: bool
-) -> None:
-    world.rival.put_many(list("abcd"))
-    (a,) = ids_of(world.tube.take_many(1))
-    calls = ([a], 1, 2) if operation == "exchange" else (1, 2)
-
-    with monkeypatch.context() as patch, world.probe.interrupted("committed", operation, lose):
-        if is_known:
-            results = [told(result) for result in together(world.tube, *calls)]
-        else:
-            patch.setattr(world.mine._context.engine, "commit_of", lose)
-            with pytest.raises(CommitUnknownError):
-                together(world.tube, *calls)
-
-    first = "" if operation == "exchange" else "at "
-    if is_known:
-        assert results[-2:] == ["b", "cd"]
-    else:
-        world.mine._context.unknown_takes.look()
-    assert world.stored() == first + ("bt ct dt" if is_known else "br cr dr")
-
-
-def test_calls_that_share_a_commit_when_it_stops_are_all_done_or_none(world: World) -> None:
-    for count in range(5):
-        world.rival.release_all()
-        world.rival.truncate()
-        world.rival.put_many(list("abc"))
-        (a,) = ids_of(world.tube.take_many(1))
-        stopped = world.probe.stopped_after(count, lambda: together(world.tube, [a], 1, 1))  # noqa: B023
-        assert world.stored() == ("bt ct" if count else "at br cr")
-        world.clock.advance(PAST_TTR)
-        world.rivals.sweep()
-        if not stopped:
-            break
-    assert count == 2
 
 
 # -- threads --------------------------------------------------------------------------------------

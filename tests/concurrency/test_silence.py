@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.concurrency.s3_store import COMMIT, Store, served
+from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import FOR_EVER, end_heartbeat, names
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.log import next_version
-from tubeq_spark.storage.store import object_store, patience
+from tubeq_spark.storage.store import object_store
 from tubeq_spark.storage.store.bucket import Bucket
 from tubeq_spark.storage.store.store_options import with_limits
 from tubeq_spark.testing import ManualClock
@@ -214,20 +213,6 @@ def test_put_when_the_data_before_its_commit_is_not_answered_says_that_nothing_w
     assert table(tube) == "at br"
 
 
-@pytest.mark.thorough
-def test_put_arrow_when_the_first_of_its_data_is_not_answered_says_that_nothing_was_written(
-    store: Store, tube: Tube
-) -> None:
-    rows = pa.table({"data": [f'"{os.urandom(300).hex()}"' for _ in range(50_000)]})
-    with (
-        store.losing("^POST ", kind="reset", times=None, kept=False, dark=True),
-        pytest.raises(StoreError) as caught,
-    ):
-        tube.put_arrow(rows)
-    assert type(caught.value) is StoreError
-    assert table(tube) == "at br"
-
-
 @pytest.mark.parametrize("way", ["hang", *thorough("reset")])
 def test_put_when_its_commit_is_sent_and_nothing_answers_any_more_says_that_nobody_knows(
     store: Store, tube: Tube, way: str
@@ -255,18 +240,6 @@ def test_take_when_the_store_fails_for_a_moment_waits_through_it(
     assert names([tube.take(timeout=60)]) == "a"
 
 
-def test_put_when_the_store_fails_for_a_moment_waits_through_it(
-    store: Store, queue: Queue, clock: Hooked
-) -> None:
-    tube = queue.create_tube("work", "limfifottl", capacity=1)
-    tube.put("a")
-    tube.delete(tube.take_many(1)[0].task_id)
-    clock.nap = store.answer
-    store.lose("", kind="503", times=None, kept=False)
-    assert names([tube.put("b", timeout=60)]) == "b"
-    assert table(tube) == "br"
-
-
 @pytest.mark.parametrize(("status", "waits"), [("503", 3), ("403", 0)])
 def test_take_when_the_store_fails_until_its_time_is_over_raises_the_last_error(
     store: Store, queue: Queue, caplog: pytest.LogCaptureFixture, status: str, waits: int
@@ -279,21 +252,6 @@ def test_take_when_the_store_fails_until_its_time_is_over_raises_the_last_error(
         tube.take(timeout=30)
     assert caught.value.passes == bool(waits)
     assert caplog.text.count("waiting goes on") == waits
-
-
-def test_take_when_its_commit_takes_longer_than_its_lease_renews_it_before_it_returns(
-    store: Store, queue: Queue, clock: Hooked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tube = queue.create_tube("work", "fifottl", ttr=60)
-    tube.put("a")
-    monkeypatch.setattr(patience, "sleep", lambda _: None)
-    monkeypatch.setattr(next_version, "sleep", lambda _: clock.advance(100))
-    with store.losing(COMMIT.replace(".*", ".*/work"), kind="hang", kept=False):
-        task = tube.take(0)
-    assert task is not None
-    assert tube.take(0) is None
-    assert names([tube.ack(task.task_id)]) == "a"
-    assert table(tube) == ""
 
 
 def test_opening_and_health_when_the_clock_of_the_store_is_off_say_so(

@@ -100,19 +100,6 @@ def test_take_when_takes_go_on_being_slow_begins_their_leases_later(world: World
 
 
 @pytest.mark.without_spark
-def test_take_when_a_task_outlives_neither_lease_nor_life_hands_it_to_nobody(world: World) -> None:
-    world.rival.put_many([PutItem("a", ttl=30, ttr=30), PutItem("b", ttl=10_000)])
-    before = world.told("take", "ttl", "ttr")
-
-    with world.probe.interrupted("committed", "take", lambda: world.clock.advance(PAST_TTR)):
-        assert names(world.tube.take_many(9)) == "b"
-
-    assert world.stored() == "bt"
-    after = world.told("take", "ttl", "ttr")
-    assert {name: after[name] - before[name] for name in after} == {"take": 1, "ttl": 1, "ttr": 1}
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("step", ["decided", "committed"])
 def test_take_when_its_session_is_found_dead_meanwhile_holds_what_it_hands_out(
     world: World, step: str

@@ -22,7 +22,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
 from tests.thorough import thorough
 from tests.waiting import beat
-from tubeq_spark import CommitUnknownError, PutItem, StoreError
+from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log.next_version import NextVersion
@@ -45,7 +45,7 @@ _numbers = itertools.count()
 
 @dataclass
 class Bench:
-    """A queue on S3, and a tube of a kind that verbs are tried on."""
+    """A queue on S3, and its tube with or without sub-queues that verbs are tried on."""
 
     store: Store
     queue: Queue
@@ -56,11 +56,8 @@ class Bench:
     def tube(self) -> Tube:
         """The tube."""
         if self.kind not in self.tubes:
-            kind, more = (
-                ("utubettl", {"parallel": 2}) if self.kind == "parallel" else (self.kind, {})
-            )
             name = f"{self.kind}_{next(_numbers)}"
-            self.tubes[self.kind] = self.queue.create_tube(name, kind, **more)
+            self.tubes[self.kind] = self.queue.create_tube(name, self.kind)
         return self.tubes[self.kind]
 
     def put(self, letters: str, utubes: str = "") -> None:
@@ -68,9 +65,9 @@ class Bench:
         for letter, utube in itertools.zip_longest(letters, utubes):
             self.tube.put(letter, **({"utube": utube} if utube else {}))
 
-    def taken(self, letters: str, utubes: str = "") -> list[int]:
+    def taken(self, letters: str) -> list[int]:
         """Put tasks, and take them all."""
-        self.put(letters, utubes)
+        self.put(letters)
         return [task.task_id for task in self.tube.take_many(len(letters))]
 
     def stored(self) -> str:
@@ -82,32 +79,15 @@ class Bench:
         found = sorted((row["task_id"], json.loads(row["data"]) + row["state"]) for row in rows)
         return " ".join(text for _, text in found)
 
-    def empty(self) -> None:
-        """Begin anew."""
+    def begin(self, case: str) -> Any:
+        """Make what a verb works on, in a tube that was empty."""
+        self.kind = "utubettl" if "subqueues" in case else "fifottl"
         if self.stored():
             self.tube.release_all()
             self.tube.truncate()
-
-
-@dataclass(frozen=True)
-class Case:
-    """A verb.
-
-    Attributes:
-        name: Its name.
-        given: Before it.
-        act: The verb; what it returns.
-        result: What it must return.
-        after: The tube then.
-        kind: The type of the tube.
-    """
-
-    name: str
-    given: Callable[[Bench], Any]
-    act: Callable[[Bench, Any], Any]
-    result: object
-    after: str
-    kind: str = "fifottl"
+        given = CASES[case][0](self)
+        self.store.requests()
+        return given
 
 
 def letters(tasks: Iterable[Task | None]) -> str:
@@ -115,30 +95,11 @@ def letters(tasks: Iterable[Task | None]) -> str:
     return "".join("." if task is None else task.data for task in tasks)
 
 
-def table(text: str) -> pa.Table:
-    """An Arrow table of tasks, each with a letter."""
-    return pa.table({"data": [json.dumps(letter) for letter in text]})
-
-
 def twice_with_a_key(bench: Bench, _: object) -> tuple[int, int]:
     """Put an Arrow table with a key, and once more with the same."""
-    key = f"key {next(_numbers)}"
-    counts = [bench.tube.put_arrow(table("ab"), key=key).count for _ in range(2)]
+    key, table = f"key {next(_numbers)}", pa.table({"data": ['"a"', '"b"']})
+    counts = [bench.tube.put_arrow(table, key=key).count for _ in range(2)]
     return counts[0], counts[1]
-
-
-def twice_with_keys(bench: Bench, _: object) -> str:
-    """Put tasks with keys, and once more, one by one and as a table."""
-    items = [PutItem(letter, unique=letter) for letter in "ab"]
-    tasks = bench.tube.put_many(items)
-    assert bench.tube.put_many(items) == tasks
-    added = bench.tube.put_arrow(table("bc").append_column("unique", [["b", "c"]])).count
-    return f"{letters(tasks)}{added}"
-
-
-def take_of_subqueues(bench: Bench, _: object) -> str:
-    """Take for three, where two may have a task."""
-    return letters(bench.tube.take(0) for _ in range(3))
 
 
 def created_anew(bench: Bench, _: object) -> str:
@@ -149,17 +110,6 @@ def created_anew(bench: Bench, _: object) -> str:
     tube = bench.queue.create_tube(name, "utubettl")
     tube.put("b", utube="u")
     return letters([tube.take(0), tube.take(0)])
-
-
-def altered(bench: Bench, _: object) -> tuple[object, ...]:
-    """Give a tube an option that needs columns, and pause it."""
-    tube = bench.queue.create_tube(f"old_{next(_numbers)}")
-    tube.put("a")
-    tube.alter(most_taken=5)
-    tube.pause()
-    paused = tube.paused, letters([tube.take(0)])
-    tube.resume()
-    return (*paused, tube.options["most_taken"], letters([tube.take(0)]))
 
 
 def opened(bench: Bench, _: object) -> tuple[str, int]:
@@ -174,66 +124,29 @@ def opened(bench: Bench, _: object) -> tuple[str, int]:
     return taken, len(slots)
 
 
-CASES = (
-    Case("put", lambda _: None, lambda b, _: letters([b.tube.put("a")]), "a", "ar"),
-    Case("put_arrow_with_a_key", lambda _: None, twice_with_a_key, (2, 0), "ar br"),
-    Case("put_with_keys", lambda _: None, twice_with_keys, "ab1", "ar br cr"),
-    Case("take", lambda b: b.put("ab"), lambda b, _: letters([b.tube.take(0)]), "a", "at br"),
-    Case(
-        "take_arrow",
-        lambda b: b.put("abc"),
-        lambda b, _: b.tube.take_arrow(2).count,
-        2,
-        "at bt cr",
-    ),
-    Case("ack", lambda b: b.taken("a"), lambda b, ids: letters([b.tube.ack(ids[0])]), "a", ""),
-    Case(
-        "ack_of_some",
-        lambda b: b.taken("ab"),
-        lambda b, ids: letters([b.tube.ack(ids[0])]),
-        "a",
-        "bt",
-    ),
-    Case(
-        "exchange",
+#: What a verb works on, the verb, what it returns, and the tube then.
+CASES: dict[str, tuple[Callable[[Bench], Any], Callable[[Bench, Any], Any], object, str]] = {
+    "put": (lambda _: None, lambda b, _: letters([b.tube.put("a")]), "a", "ar"),
+    "put_arrow with a key": (lambda _: None, twice_with_a_key, (2, 0), "ar br"),
+    "take": (lambda b: b.put("ab"), lambda b, _: letters([b.tube.take(0)]), "a", "at br"),
+    "take_arrow": (lambda b: b.put("abc"), lambda b, _: b.tube.take_arrow(2).count, 2, "at bt cr"),
+    "ack": (lambda b: b.taken("a"), lambda b, ids: letters(b.tube.ack_many(ids)), "a", ""),
+    "ack of some": (lambda b: b.taken("ab"), lambda b, i: letters([b.tube.ack(i[0])]), "a", "bt"),
+    "exchange": (
         lambda b: (b.taken("a"), b.put("bc"))[0],
         lambda b, ids: letters(b.tube.exchange(ack=ids, take=1)),
         "b",
         "bt cr",
     ),
-    Case(
-        "take_of_subqueues",
+    "takes of subqueues": (
         lambda b: b.put("abc", "uuv"),
-        take_of_subqueues,
+        lambda b, _: letters(b.tube.take(0) for _ in range(3)),
         "ac.",
         "at br ct",
-        "utubettl",
     ),
-    Case(
-        "take_with_parallel",
-        lambda b: b.put("abcd", "uuuv"),
-        lambda b, _: letters(b.tube.take(0) for _ in range(4)),
-        "abd.",
-        "at bt cr dt",
-        "parallel",
-    ),
-    Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),
-    Case("alter", lambda _: None, altered, (True, ".", 5, "a"), ""),
-    Case("open", lambda _: None, opened, ("a.", 1), ""),
-)
-
-
-CASE = {case.name: case for case in CASES}
-#: For each kind of statement and of verb one.
-FEW = (
-    "put",
-    "put_arrow_with_a_key",
-    "take",
-    "ack",
-    "exchange",
-    "take_of_subqueues",
-    "create_tube_anew",
-)
+    "creation": (lambda _: None, created_anew, "b.", ""),
+    "opening": (lambda _: None, opened, ("a.", 1), ""),
+}
 
 
 @pytest.fixture(scope="module")
@@ -245,9 +158,7 @@ def bench(store: Store) -> Iterator[Bench]:
 @pytest.fixture
 def empty(bench: Bench) -> Bench:
     """The bench with an empty tube."""
-    bench.kind = "fifottl"
-    bench.empty()
-    bench.store.requests()
+    bench.begin("put")
     return bench
 
 
@@ -257,47 +168,42 @@ def commits_to(tube: Tube) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "times"),
+    ("case", "kind", "times"),
     [
-        *(case for name in FEW for case in ((name, "reset", None), (name, "500", 1))),
+        *((case, "reset", None) for case in CASES),
+        *((case, "500", 1) for case in CASES),
         ("take", "hang", 1),
-        *thorough(*((name, "500", None) for name in CASE if name not in FEW)),
     ],
 )
 def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_had_heard(
-    bench: Bench, name: str, kind: str, times: int | None
+    bench: Bench, case: str, kind: str, times: int | None
 ) -> None:
-    case = CASE[name]
-    bench.kind = case.kind
-    bench.empty()
-    given = case.given(bench)
-    bench.store.requests()
+    given = bench.begin(case)
+    _, act, result, after = CASES[case]
 
     with bench.store.losing(kind=kind, times=times):
-        assert case.act(bench, given) == case.result
+        assert act(bench, given) == result
 
     sent = Counter(line for line, _ in bench.store.commits())
     assert {*sent.values()} == {1}
-    assert bench.stored() == case.after
+    assert bench.stored() == after
 
 
-@pytest.mark.parametrize("name", ["put", "take", *thorough("ack", "put_arrow_with_a_key")])
+@pytest.mark.parametrize("case", ["put", "take", *thorough("ack", "put_arrow with a key")])
 def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
-    empty: Bench, name: str
+    bench: Bench, case: str
 ) -> None:
-    case = CASE[name]
-    given = case.given(empty)
-    empty.store.requests()
+    given = bench.begin(case)
+    _, act, result, after = CASES[case]
 
-    with empty.store.losing(commits_to(empty.tube), times=2, kept=False):
-        result = case.act(empty, given)
+    with bench.store.losing(commits_to(bench.tube), times=2, kept=False):
+        assert act(bench, given) == result
 
-    assert result == case.result
-    assert empty.stored() == case.after
     # Beside those of its session.
-    sent = [row for row in empty.store.commits() if re.search(commits_to(empty.tube), row[0])]
+    sent = [row for row in bench.store.commits() if re.search(commits_to(bench.tube), row[0])]
     assert {line for line, _ in sent} == {sent[0][0]}
     assert [status for _, status in sent] == [None, None, 200]
+    assert bench.stored() == after
 
 
 def test_put_when_it_is_refused_for_a_version_that_nobody_has_committed_is_sent_again(
@@ -327,25 +233,12 @@ def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: 
     assert empty.stored() == "ar"
 
 
-@pytest.mark.parametrize("name", ["take", *thorough("take_arrow")])
-def test_verb_when_reads_of_data_fail_for_a_moment_reads_them_again(
-    empty: Bench, name: str
-) -> None:
-    case = CASE[name]
-    given = case.given(empty)
-    with empty.store.open("s3://bucket/queue", options=OPTIONS) as others:
-        other = Bench(empty.store, others, tubes={empty.kind: others[empty.tube.name]})
-        with empty.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
-            assert case.act(other, given) == case.result
-        assert empty.stored() == case.after
-
-
 def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
     empty: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The numbers of tasks are leased by then.
     empty.put("x")
-    empty.empty()
+    empty.begin("put")
     look, uri = NextVersion._read, str(path_of(empty.tube._ctx.table.name))
 
     def later(rival: NextVersion) -> Any:
@@ -385,21 +278,20 @@ def dark(store: Store, tmp_path: Path) -> Iterator[Bench]:
         yield Bench(store, queue)
 
 
-@pytest.mark.parametrize("name", ["take", "take_of_subqueues", *thorough("exchange")])
+@pytest.mark.parametrize("case", ["take", "takes of subqueues", *thorough("exchange")])
 def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart(
-    dark: Bench, name: str
+    dark: Bench, case: str
 ) -> None:
-    case = CASE[name]
-    dark.kind = case.kind
+    dark.begin(case)
     # The first take of sub-queues writes the gates.
-    assert dark.tube.take(0) is None
-    given = case.given(dark)
+    dark.tube.take_many(9)
+    given = dark.begin(case)
 
     with (
         dark.store.losing(commits_to(dark.tube), dark=True),
         pytest.raises(CommitUnknownError) as caught,
     ):
-        case.act(dark, given)
+        CASES[case][1](dark, given)
     assert caught.value.operation_id
     assert "t" in dark.stored()
 
@@ -411,9 +303,7 @@ def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart
     assert dark.stored().count("t") == len(wanted)
 
 
-def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(
-    dark: Bench,
-) -> None:
+def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(dark: Bench) -> None:
     dark.put("ab")
     held = dark.tube.take_many(1)
 
@@ -426,20 +316,3 @@ def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(
 
     assert dark.stored() == "at br"
     assert letters(dark.tube.ack_many([task.task_id for task in held])) == "a"
-
-
-@pytest.mark.parametrize("name", ["put", *thorough("ack")])
-def test_verb_when_nothing_answers_any_more_says_that_nobody_knows_and_is_done_once(
-    dark: Bench, name: str
-) -> None:
-    case = CASE[name]
-    given = case.given(dark)
-
-    with (
-        dark.store.losing(commits_to(dark.tube), dark=True),
-        pytest.raises(CommitUnknownError) as caught,
-    ):
-        case.act(dark, given)
-
-    assert caught.value.operation_id
-    assert dark.stored() == case.after

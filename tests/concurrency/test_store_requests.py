@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -121,23 +120,6 @@ def test_verb_when_nobody_else_works_needs_few_requests_and_reads_nothing_back(
     asked = requests(store, lambda: act(tube, held))
     assert len(asked) <= most
     assert [line for line in asked if line.startswith("GET") and not line.endswith("404")] == []
-
-
-def test_look_when_nothing_is_there_asks_for_the_next_commit_only(store: Store, tube: Tube) -> None:
-    asked = requests(store, lambda: tube.take(0), "/work/")
-    # It looks for tasks, whether the tube was dropped, and when there may be a task.
-    assert len(asked) <= 3
-    assert {re.sub(r".*/", "", line) for line in asked} == {f"{4:020}.json 404"}
-
-
-def test_take_when_another_process_has_put_reads_its_commit_and_its_file_by_one_request_each(
-    store: Store, tube: Tube, rival: Tube
-) -> None:
-    tube.put("a")
-    asked = requests(store, lambda: rival.take(0), "/work/")
-    read = Counter(line.split()[1] for line in asked if line.endswith(" 200") and "GET" in line)
-    assert sorted(read.values()) == [1, 1]
-    assert len(asked) <= 5
 
 
 def test_take_arrow_when_there_are_many_files_reads_them_together(

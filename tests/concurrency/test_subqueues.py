@@ -17,12 +17,11 @@ from tests.concurrency.support import (
     Hosts,
     ids_of,
     names,
-    on_another_host,
     stored,
     two_hosts,
 )
 from tests.thorough import without_spark
-from tubeq_spark import NotTakenError, PutItem
+from tubeq_spark import PutItem
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -73,50 +72,6 @@ def test_take_when_a_rival_takes_the_subqueue_first_looks_elsewhere(hosts: Subqu
         assert names(hosts.tube.take_many(1)) == "x"
 
     assert stored(hosts.tube) == "at br xt"
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("utube", [None, "u"])
-def test_take_of_all_when_a_rival_came_first_while_it_paused_takes_nothing(
-    hosts: Subqueues, utube: str | None
-) -> None:
-    hosts.put("ab")
-    hosts.put("x", "v") if utube else None
-
-    with hosts.probe.interrupted("decided", "take", lambda: hosts.rival.take(0)):
-        assert hosts.tube.take_arrow(9, per_utube=9, utube=utube).count == 0
-
-    assert stored(hosts.tube).startswith("at br")
-
-
-@pytest.mark.without_spark
-def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
-    hosts: Subqueues, open_queue: OpenQueue
-) -> None:
-    hosts.put("abc")
-    first, second = ids_of(hosts.tube.take_many(2, per_utube=2))
-    # The other driver of the session that holds both.
-    joined = on_another_host(open_queue())
-    joined.identify(hosts.mine.identify())
-
-    with hosts.probe.interrupted("decided", "ack", lambda: joined[hosts.tube.name].ack(second)):
-        hosts.tube.ack(first)
-
-    assert hosts.held() == set()
-    assert names(hosts.rival.take_many(1)) == "c"
-
-
-@pytest.mark.thorough
-def test_bury_of_a_task_that_another_holds_frees_its_subqueue(hosts: Subqueues) -> None:
-    hosts.put("ab")
-    held = hosts.tube.take_many(1)[0]
-
-    hosts.rival.bury(held.task_id)
-
-    assert hosts.held() == set()
-    with pytest.raises(NotTakenError):
-        hosts.tube.ack(held.task_id)
-    assert names(hosts.tube.take_many(1)) == "b"
 
 
 @pytest.mark.without_spark

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.support import FOR_EVER, Probe, edit
+from tests.concurrency.support import FOR_EVER, Probe
 from tests.waiting import beat
 from tubeq_spark import NotTakenError, SessionError, StoreError, TubeExistsError, TubeNotFoundError
 
@@ -159,19 +159,3 @@ def test_sweep_when_it_stops_while_it_drops_a_temporary_tube_is_gone_on_with(
     assert not stops[-1]
     watcher.sweep()
     assert name not in watcher
-
-
-def test_open_when_a_temporary_tube_has_no_owner_leaves_it(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str
-) -> None:
-    """A record of an older version of this package."""
-    owner = open_queue(ttr=10)
-    owner.create_tube(name, temporary=True)
-    no_owner = 'regexp_replace(options, \'"temporary": "[^"]*"\', \'"temporary": true\')'
-    table = owner._context.registry._table
-    edit(watcher._context, table, "options", no_owner, f"name = '{name}'")
-    clock.advance(11)
-
-    watcher.sweep()
-
-    assert watcher[name].options.temporary is True

@@ -9,13 +9,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
-from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, rows_of, stored
+from tests.concurrency.support import WAIT, Probe, on_another_host, rows_of, stored
 from tests.programs import environment
-from tubeq_spark import ConflictError, Queue, TaskState
-from tubeq_spark.testing import ManualClock
+from tubeq_spark import Queue, TaskState
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -72,40 +70,6 @@ def test_put_when_a_rival_puts_the_key_first_returns_its_task(
 
 
 @pytest.mark.without_spark
-def test_put_when_a_touch_comes_before_the_end_of_a_life_is_written_returns_the_task(
-    tubes: tuple[Probe, Tube, Tube], open_queue: OpenQueue, clock: ManualClock
-) -> None:
-    probe, tube, _ = tubes
-    # It began to touch while the lease lasted, and was suspended.
-    late = on_another_host(open_queue(clock=ManualClock(clock.now())))[tube.name]
-    late.put("a", unique=KEY, ttl=10, ttr=10)
-    (taken,) = late.take_many(1)
-    clock.advance(10)
-
-    with probe.interrupted("decided", "end_due", lambda: late.touch(taken.task_id, 100)):
-        task = keyed(tube, "b")
-
-    assert (task.data, task.state) == ("a", TaskState.TAKEN)
-    assert stored(tube) == "at"
-
-
-@pytest.mark.without_spark
-def test_put_arrow_when_a_rival_puts_one_of_the_keys_first_adds_the_others(
-    tubes: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = tubes
-    rows = pa.table({"data": ['"a"', '"b"', '"c"'], "unique": [KEY, APART, None]})
-
-    with probe.interrupted("decided", "put", lambda: keyed(rival, "x")):
-        result = tube.put_arrow(rows, key="once")
-
-    assert result.count == 2
-    assert sorted(stored(tube).split()) == ["br", "cr", "xr"]
-    tube.truncate()
-    assert rival.put_arrow(rows, key="once").count == 0
-
-
-@pytest.mark.without_spark
 @pytest.mark.parametrize("step", ["read", "decided"])
 def test_put_when_a_rival_acks_a_task_whose_key_is_kept_meanwhile_adds_none(
     sessions: tuple[Probe, Queue, Queue], step: str
@@ -141,41 +105,6 @@ def test_put_when_a_rival_fills_the_tube_first_finds_it_full(
         assert tube.put("c") is None
 
     assert stored(tube) == "ar br"
-
-
-@pytest.mark.thorough
-def test_put_when_a_rival_makes_room_meanwhile_conflicts_only_with_what_it_has_read(
-    two: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = two
-    rival.put_many(["a", "b"])
-    before = tube._ctx.queue.loop.tally.total()
-
-    def make_room() -> None:
-        rival.ack_many(ids_of(rival.take_many(1)))
-
-    make_room()
-    with probe.interrupted("decided", "put", make_room):
-        assert tube.put("c")
-
-    assert tube._ctx.queue.loop.tally.total() == before
-    assert stored(tube) == "cr"
-
-
-@pytest.mark.without_spark
-def test_put_when_rivals_always_come_first_gives_up_and_has_written_nothing(
-    two: tuple[Probe, Tube, Tube],
-) -> None:
-    probe, tube, rival = two
-
-    def come_first() -> None:
-        rival.delete(ids_of(rival.put_many(["x"]))[0])
-
-    with probe.interrupted("decided", "put", come_first, nth=0), pytest.raises(ConflictError):
-        tube.put("a")
-
-    assert stored(tube) == ""
-    assert tube.put_many(["a", "b"])
 
 
 @pytest.mark.thorough

@@ -43,7 +43,6 @@ def main() -> int:
         bad += bool(outcome.findings)
         total.add(outcome)
     print("acts:", dict(sorted(total.acts.items())))
-    print("refused:", dict(sorted(total.refused.items())))
     print(
         f"{given.sequences} sequences, {total.acts.total()} acts, {total.compared} comparisons of a table, "
         f"{time.monotonic() - began:.0f} s; {bad} sequences with differences"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tests.datafusion import answered
-from tests.log_fuzz.library import paths
 from tests.native.logs import log_files_of
-from tests.other_readers import FINDS
+from tests.other_readers import FINDS, agrees_with_the_library
 from tests.queries import everything, select
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.expression import row
@@ -137,7 +136,7 @@ def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
     except reading.UnknownLogError as error:
         yield f"{name} is no plain table to us: {error}"
         return
-    yield from _of_version(f"newest of {name}", fresh, newest)
+    agrees_with_the_library(fresh, newest)
     yield from _of_memory(world, name, fresh)
 
 
@@ -160,28 +159,3 @@ def _plain(seen: Snapshot) -> tuple[object, ...]:
     shape = seen.shape
     transactions = dict(seen.transactions)
     return seen.version, shape.schema, tuple(shape.by), shape.properties, transactions, files
-
-
-def _of_version(what: str, ours: Snapshot, theirs: DeltaTable) -> Iterator[str]:
-    if ours.version != theirs.version():
-        yield f"{what}: ours is {ours.version}, the library's {theirs.version()}"
-        return
-    if sorted(ours.files) != sorted(paths(theirs)):
-        yield f"{what}: other files: {set(ours.files) ^ set(paths(theirs))}"
-        return
-    for app, (number, _) in ours.transactions.items():
-        if theirs.transaction_version(app) != number:
-            yield f"{what}: transaction {app!r}: {number}, {theirs.transaction_version(app)}"
-    yield from _of_statistics(what, ours, theirs)
-
-
-def _of_statistics(what: str, ours: Snapshot, theirs: DeltaTable) -> Iterator[str]:
-    actions = pa.table(theirs.get_add_actions(flatten=True)).to_pylist()
-    for action in actions:
-        file = ours.files[action["path"]]
-        if (file.size, file.rows) != (action["size_bytes"], action["num_records"]):
-            yield f"{what}: {file.path}: {file.size, file.rows}, {action}"
-        for which in ("min", "max"):
-            told: Any = file.bound(f"{which}Values", "utube")
-            if told != action.get(f"{which}.utube", told):
-                yield f"{what}: {which} of utube: {told!r}, {action[f'{which}.utube']!r}"

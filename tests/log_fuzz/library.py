@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from deltalake import DeltaTable
-
     from tests.log_fuzz.verbs import Act
     from tests.log_fuzz.world import World
 
-__all__ = ["ACTS", "paths"]
+__all__ = ["ACTS"]
 
 
 def _rows(world: World, name: str, count: int) -> pa.Table:
@@ -77,11 +75,6 @@ def vacuum(world: World, name: str) -> None:
 
 def clean_up(world: World, name: str) -> None:
     world.table(name).cleanup_metadata()
-
-
-def paths(table: DeltaTable) -> list[str]:
-    """The files of a version, as its log names them."""
-    return [str(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()]
 
 
 #: How often each is done, in comparison.

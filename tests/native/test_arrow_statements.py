@@ -159,6 +159,13 @@ def test_clauses_when_several_apply_are_the_first_one() -> None:
     assert found.rows == Counter([(7, 1), (7, None), (6, 2)])
 
 
+def test_row_that_stays_for_the_change_feed_counts_as_removed() -> None:
+    statement = Statement("tube", [Clause({"tube": literal(-TUBE)})])
+    there = [{"segment": 5, "tube": TUBE, "task_id": 1}]
+    found = changed(statement, grid.table_of_dicts(there, grid.SCHEMAS["tube"]))
+    assert (found.affected, found.rows.total()) == (Affected(deleted=1), 1)
+
+
 def test_insert_when_its_condition_is_null_inserts_nothing() -> None:
     new = {"segment": literal(6), "task_id": S.task_id, "utube": S.utube}
     values = [(1, "a"), (7, None), (8, "b"), (9, "c")]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.native.logs import log_files_of, versions
 from tests.native.support import Place
+from tests.other_readers import agrees_with_the_library
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.log import (
     checkpoints,
@@ -48,34 +49,7 @@ def once(place: Place, app: str, version: int) -> Statement:
 
 
 def assert_as_the_library_reads_it(place: Place) -> None:
-    found = seen(place)
-    table = DeltaTable(str(place.log.parent))
-    assert found.version == table.version()
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert {
-        (file.path, file.size, file.rows, file.partition["segment"], file.at_ms)
-        for file in found.files.values()
-    } == {
-        (
-            action["path"],
-            action["size_bytes"],
-            action["num_records"],
-            action["partition.segment"],
-            action["modification_time"],
-        )
-        for action in actions
-    }
-    for action in actions:
-        file = found.files[action["path"]]
-        for name in ("task_id", "pri", "state", "utube", "claim"):
-            for which in ("min", "max"):
-                assert file.bound(f"{which}Values", name) == action.get(f"{which}.{name}"), name
-    for app, (version, _) in found.transactions.items():
-        assert table.transaction_version(app) == version
-    metadata = table.metadata()
-    assert found.shape.properties == metadata.configuration
-    assert list(found.shape.by) == metadata.partition_columns
-    assert found.shape.schema == pa.schema(table.schema().to_arrow())
+    agrees_with_the_library(seen(place), DeltaTable(str(place.log.parent)))
 
 
 def test_log_when_both_write_it_by_turns_is_the_same_to_both(

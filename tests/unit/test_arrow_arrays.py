@@ -1,4 +1,4 @@
-"""Arrays of Python values: those of a few values are made in other ways than those of many."""
+"""Arrays of Python values, which are made in other ways of a few values than of many, and rows of a query as Python has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.storage.arrow.columns import array, records
 
 MOMENT = pa.timestamp("us", "UTC")
 TEXTS = ["", "a", "\u00e9\U0001f600", "a\0b", "x" * 1_000]
@@ -45,3 +45,33 @@ def test_array_when_a_value_is_no_text_is_refused(
 ) -> None:
     with pytest.raises(error):
         array([value] * count, pa.string())
+
+
+def test_records_when_maps_lie_in_other_columns_have_dicts_everywhere() -> None:
+    counts = pa.map_(pa.string(), pa.int64())
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("calls", counts),
+            ("last", pa.struct([("calls", counts), ("at", pa.int64())])),
+            ("all", pa.list_(counts)),
+        ]
+    )
+    full = {
+        "n": 1,
+        "calls": {"put": 1, "take": 2},
+        "last": {"calls": {"ack": 3}, "at": 7},
+        "all": [{"bury": 4}, {}, None],
+    }
+    empty = {"n": None, "calls": None, "last": None, "all": None}
+    rows = [full, empty, full | {"last": {"calls": None, "at": None}, "calls": {}}]
+
+    assert records(pa.Table.from_pylist(rows, schema)) == rows
+
+
+def test_records_when_a_map_has_a_key_twice_are_refused() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    rows = pa.table({"calls": pa.array([[("put", 1), ("put", 2)]], kind)})
+
+    with pytest.raises(ValueError, match="twice"):
+        records(rows)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from typing import Any
 
-import pytest
-from bench import sides
 from bench.goals import goals
 from bench.measure import VERBS, Measured, Progress, interleave
 from bench.peers.run import Beside
-from bench.plan import Engine, Form, Series, Session
+from bench.plan import Form, Series, Session
 from bench.results import Results
 from bench.run import Compared
-
-from tubeq_spark.programs import BadUseError
 
 
 def test_measured_of_several_calls_has_their_middle_and_what_nine_of_ten_stay_within() -> None:
@@ -67,34 +62,6 @@ def test_interleave_when_it_is_stopped_has_the_rounds_that_were_whole() -> None:
         assert one.as_dict("put")["n"] == 2
 
 
-@pytest.mark.parametrize(
-    ("installed", "asked", "expected"),
-    [
-        ({"deltalake", "pyspark"}, None, list(Engine)),
-        ({"deltalake"}, None, [Engine.NATIVE]),
-        ({"pyspark"}, None, [Engine.SPARK]),
-        ({"deltalake", "pyspark"}, "spark", [Engine.SPARK]),
-        ({"deltalake", "pyspark"}, "both", list(Engine)),
-        ({"deltalake"}, "both", None),
-        (set(), None, None),
-    ],
-)
-def test_engines_when_packages_are_missing_are_those_that_are_here_or_refused(
-    installed: set[str],
-    asked: str | None,
-    expected: list[Engine] | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in installed or None)
-    monkeypatch.setenv("JAVA_HOME", "/java")
-
-    if expected is None:
-        with pytest.raises(BadUseError, match="is not installed: pip install 'tubeq-spark"):
-            sides.choose(asked)
-    else:
-        assert list(sides.choose(asked)) == expected
-
-
 def found(session: Session, series: Series, queue: float, floor: float) -> Results:
     """Results of one series, each call of which took as long."""
     times = [{verb: [seconds] for verb in VERBS} for seconds in (queue, floor)]
@@ -108,33 +75,25 @@ def met(results: Results) -> dict[str, Any]:
     return {goal["name"]: goal["met"] for goal in goals(results)}
 
 
-def test_goals_of_one_task_are_those_of_its_engine() -> None:
-    series = Series(Form.MANY, 1, 1, 0)
+def test_goals_are_those_of_an_engine_and_of_the_verbs_on_tables() -> None:
+    one, batch = Series(Form.MANY, 1, 1, 0), 100_000
+    native, spark, default, many, arrow = (
+        met(found(session, series, queue, floor))
+        for session, series, queue, floor in (
+            (Session.NONE, one, 0.028, 0.020),
+            (Session.RECOMMENDED, one, 0.028, 0.020),
+            (Session.DEFAULT, one, 0.028, 0.020),
+            (Session.NONE, Series(Form.MANY, batch, 1, 0), 0.25, 1.0),
+            (Session.NONE, Series(Form.ARROW, batch, 1, 0), 0.25, 1.0),
+        )
+    )
 
-    native = met(found(Session.NONE, series, 0.028, 0.020))
-    spark = met(found(Session.RECOMMENDED, series, 0.028, 0.020))
-
-    assert native == {
-        "native: put of 1, queue / floor": True,
-        "native: put of 1, s": False,
-        "native: take of 1, queue / floor": True,
-        "native: take of 1, s": True,
-        "native: ack of 1, queue / floor": True,
-        "native: ack of 1, s": False,
+    assert native == {f"native: {verb} of 1, queue / floor": True for verb in VERBS} | {
+        f"native: {verb} of 1, s": verb == "take" for verb in VERBS
     }
     assert spark == {f"spark: {verb} of 1, queue / floor": False for verb in VERBS}
-    assert met(found(Session.DEFAULT, series, 0.028, 0.020)) == {}
-
-
-def test_goals_of_large_batches_are_rates_of_the_verbs_on_tables() -> None:
-    batch = 100_000
-
-    assert met(found(Session.NONE, Series(Form.ARROW, batch, 1, 0), 0.25, 1.0)) == {
-        "native: put of 100,000, tasks/s": False,
-        "native: take of 100,000, tasks/s": True,
-        "native: ack of 100,000, tasks/s": False,
-    }
-    assert met(found(Session.NONE, Series(Form.MANY, batch, 1, 0), 0.25, 1.0)) == {}
+    assert arrow == {f"native: {verb} of 100,000, tasks/s": verb == "take" for verb in VERBS}
+    assert default == many == {}
 
 
 def test_goals_beside_others_are_ratios_to_the_others_that_were_measured() -> None:

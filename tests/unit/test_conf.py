@@ -118,17 +118,6 @@ def test_bundle_cluster_when_read_has_the_recommended_settings() -> None:
     }
 
 
-def test_bundle_when_deployed_from_the_root_finds_its_files_and_a_principal() -> None:
-    text = (CONF / "databricks.yml").read_text(encoding="utf-8")
-    production = BUNDLE["targets"]["prod"]
-
-    assert "export DATABRICKS_BUNDLE_ROOT=conf\n" in text
-    assert {(CONF / path).resolve() for path in BUNDLE["sync"]["paths"]} == {CONF, ROOT / "jobs"}
-    assert production["mode"] == "production"
-    assert production["run_as"] == {"service_principal_name": "${var.principal}"}
-    assert [access["group_name"] for access in production["permissions"]] == ["${var.operators}"]
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The metrics that an endpoint exports for a queue with tasks in all states, and the labels of each."""

@@ -65,6 +65,12 @@ class Results:
         return 1
 
 
+def consumer(handler: Any, results: Results) -> Any:
+    """A consumer of batches of ten."""
+    settings = Settings(batch_size=10)
+    return Consumer(cast("Any", None), handler, cast("Any", results), settings, lambda: False)
+
+
 NAMED = pa.table({"error": ["a", None, "b"], "task_id": [7, 8, 9]})
 
 
@@ -82,15 +88,8 @@ def test_results_when_tasks_are_named_as_failed_leave_these_out(
     failed: Any, left_out: list[int]
 ) -> None:
     made, results = Frame(pa.table({"task_id": [1], "n": [1]})), Results()
-    consumer = Consumer(
-        cast("Any", None),
-        cast("Any", lambda _: (made, failed)),
-        cast("Any", results),
-        Settings(batch_size=10),
-        lambda: False,
-    )
 
-    named = consumer._handle(cast("Any", None))
+    named = consumer(lambda _: (made, failed), results)._handle(cast("Any", None))
 
     assert results.left_out == left_out
     if isinstance(failed, Frame):
@@ -115,15 +114,9 @@ def test_results_when_more_rows_name_failed_tasks_than_a_batch_has_leave_all_of_
 ) -> None:
     failed = Frame(pa.concat_tables([pa.table(more).select(["error", "task_id"]), NAMED]))
     results = Results()
-    consumer = Consumer(
-        cast("Any", None),
-        cast("Any", lambda df: (df, failed)),
-        cast("Any", results),
-        Settings(batch_size=10),
-        lambda: False,
-    )
+    batch = Frame(pa.table({"task_id": [7, 8, 9], "n": [1, 2, 3]}))
 
-    named = consumer._handle(cast("Any", Frame(pa.table({"task_id": [7, 8, 9], "n": [1, 2, 3]}))))
+    named = consumer(lambda df: (df, failed), results)._handle(cast("Any", batch))
 
     assert results.left_out == [7, 9]
     assert sorted(named.column("task_id").to_pylist()) == [7, 9]

@@ -6,13 +6,11 @@ import configparser
 import datetime as dt
 import doctest
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,28 +179,6 @@ def test_metrics_of_the_page_when_compared_are_those_that_are_exported() -> None
     }
 
     assert {*re.findall(r"\btubeq_(?!spark)\w+", page)} == told
-
-
-@pytest.mark.parametrize(
-    ("address", "linked"),
-    [
-        ("", (None, None)),
-        ("https://example.org/us/tubeq/", ("https://example.org/us/tubeq", "tubeq")),
-    ],
-)
-def test_pages_when_the_repository_is_named_link_it_and_their_sources(
-    address: str, linked: tuple[str | None, str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = SimpleNamespace(
-        config_file_path=str(ROOT / "mkdocs.yml"), repo_url=None, repo_name=None, edit_uri=None
-    )
-    monkeypatch.setenv("TUBEQ_REPOSITORY", address)
-
-    runpy.run_path(str(DOCS / "search_order.py"))["on_config"](config)
-
-    assert (config.repo_url, config.repo_name) == linked
-    assert config.edit_uri == (linked[0] and f"{linked[0]}/edit/main/docs/")
-    assert config.copyright == f"tubeq_spark {tubeq_spark.__version__}"
 
 
 def test_readme_when_read_links_each_page_for_users() -> None:

@@ -53,15 +53,6 @@ def submit_behind_one(commits: Commits, numbers: list[int]) -> list[str | BaseEx
         return [future.exception(WAIT) or future.result() for future in rest]
 
 
-def test_submit_while_a_commit_runs_shares_the_next_one() -> None:
-    commits = Commits()
-
-    results = submit_behind_one(commits, [1, 2, 3])
-
-    assert results == ["1", "2", "3"]
-    assert [len(group) for group in commits.groups] == [1, 3]
-
-
 def test_submit_when_the_commit_fails_fails_for_all_of_the_group() -> None:
     results = submit_behind_one(Commits(RuntimeError("storage")), [1, 2])
 

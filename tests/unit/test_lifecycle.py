@@ -14,60 +14,25 @@ R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURI
 NOW = 1_000
 
 
-def effective(
-    state: TaskState,
-    next_event: int | None,
-    expires_at: int | None,
-    now: int,
-    *,
-    attempts: int = 0,
-    max_attempts: int | None = None,
-) -> TaskState | None:
-    """The state in which a row is seen; `None`: its life is over."""
-    moments = (next_event, expires_at)
-    row = StoredTask(1, 1, state, 0, None, "1", 0, None, None, *moments, None, attempts, None)
-    state = TubeTable("t", 1, ("task_id",), max_attempts=max_attempts).state(now)
-    (seen,) = rows_at([row], state)
-    return None if seen is None else seen.state
-
-
 @pytest.mark.parametrize(
     ("stored", "next_event", "expires_at", "expected"),
     [
-        (R, None, None, R),
-        (R, NOW + 1, NOW + 1, R),
         (R, NOW, NOW, None),
-        (B, None, None, B),
-        (B, NOW - 1, NOW - 1, None),
-        (D, NOW + 1, None, D),
-        (D, NOW, None, R),
+        (B, NOW, NOW, None),
         (D, NOW, NOW + 1, R),
-        (D, NOW, NOW, None),
-        (D, None, None, D),
-        (T, None, None, T),
-        (T, NOW + 1, None, T),
         (T, NOW, None, R),
         (T, NOW, NOW, None),
-        # A life that is over first is still held by its lease or delay.
-        (T, NOW + 10, NOW - 10, T),
-        (T, None, NOW - 10, T),
-        (D, NOW + 10, NOW - 10, D),
-        (D, None, NOW - 10, D),
-        (TaskState.DONE, NOW + 1, NOW + 1, TaskState.DONE),
         (TaskState.DONE, NOW, NOW, None),
     ],
 )
-def test_effective_when_moments_have_come_is_the_state_after_them(
-    stored: TaskState, next_event: int | None, expires_at: int | None, expected: TaskState | None
+def test_task_when_a_moment_is_now_is_what_it_becomes_then(
+    stored: TaskState, next_event: int, expires_at: int | None, expected: TaskState | None
 ) -> None:
-    assert effective(stored, next_event, expires_at, NOW) == expected
-
-
-def test_effective_when_a_worn_out_tasks_lease_has_ended_is_buried() -> None:
-    def ended(attempts: int, most: int | None) -> TaskState | None:
-        return effective(T, NOW, None, NOW, attempts=attempts, max_attempts=most)
-
-    assert (ended(3, 3), ended(2, 3), ended(9, None)) == (B, R, R)
+    row = StoredTask(
+        1, 1, stored, 0, None, "1", 0, None, None, next_event, expires_at, None, 0, None
+    )
+    (seen,) = rows_at([row], TubeTable("t", 1, ("task_id",)).state(NOW))
+    assert (seen and seen.state) == expected
 
 
 def test_after_giving_back_when_attempts_are_used_up_is_buried() -> None:

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 WAIT = 60.0
 
-#: Takes the lock file, says so, and keeps it until it is killed.
-HOLDER = """
-import sys
-from pathlib import Path
-from tubeq_spark.storage.locks.lock_file import LockFile
-
-lock = LockFile(Path(sys.argv[1]))
-lock.acquire()
-print("has it", flush=True)
-sys.stdin.readline()
-"""
 
 #: Holds the lock file while its child, which was forked meanwhile, outlives it.
 FORKING = """
@@ -188,29 +177,6 @@ def test_lock_when_its_process_is_forked_ends_with_the_parent(path: Path) -> Non
     parent.stdin.close()
     assert parent.stdout.read() == b"end\n"
     parent.stdout.close()
-
-
-@pytest.mark.processes
-def test_acquire_when_its_holder_is_killed_is_ours_at_once(path: Path, lock: LockFile) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert holder.stdin is not None
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"has it\n"
-    assert not is_free(path)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(lock.acquire)
-        holder.kill()
-        holder.wait()
-        waiting.result(WAIT)
-    assert not is_free(path)
-    lock.release()
-    holder.stdin.close()
-    holder.stdout.close()
 
 
 @pytest.mark.parametrize("refuse", [OSError, KeyboardInterrupt])

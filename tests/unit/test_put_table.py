@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from typing import Any
 
@@ -13,19 +12,9 @@ from hypothesis import strategies as st
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.ids import BUCKETS, Numbering, Range, hash_of, spread
-from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.model.stored_task import new_task
-from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.arrow_values import is_bad, places
-from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.shown_table import named_tasks
 from tubeq_spark.verbs.put_rows import buckets_of, segments_of
-
-NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
-SECONDS = (
-    st.none() | st.floats(0, 1e300) | st.sampled_from([0.0, 0.0000005, 0.0000015, 3153600000.0])
-)
 
 
 @given(
@@ -45,44 +34,6 @@ def test_segments_are_those_of_the_layout(utubes: list[str | None], size: int, l
     assert segments_of(numbering, buckets, places(len(utubes))).to_pylist() == [
         numbering.segments[layout.segment(place, bucket)] for place, bucket in enumerate(own)
     ]
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.none() | st.integers(0, 2**31 - 1),
-            SECONDS,
-            st.none() | st.floats(1e-6, 1e300),
-            SECONDS,
-        ),
-        min_size=1,
-        max_size=5,
-    ),
-    st.builds(
-        TubeOptions,
-        pri=st.integers(0, 9),
-        ttl=SECONDS,
-        ttr=st.none() | st.floats(1e-6, 1e10),
-        delay=st.floats(0, 1e10),
-    ),
-)
-def test_columns_are_those_of_new_tasks(rows: list[tuple[Any, ...]], tube: TubeOptions) -> None:
-    names = ("pri", "ttl", "ttr", "delay")
-    kinds = (pa.int64(), *[pa.float64()] * 3)
-    given_columns = [
-        pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)
-    ]
-    data = pa.array(["1"] * len(rows))
-    table = pa.table([data, *given_columns], names=["data", *names])
-
-    columns = checked(table, None, OPTIONS, "utubettl").columns(tube, NOW_US)
-
-    puts = [dict(zip(names, row, strict=True)) for row in rows]
-    given = [{name: value for name, value in put.items() if value is not None} for put in puts]
-    news = [new_task(put, tube, "1", NOW_US) for put in given]
-    assert columns.pop("data").to_pylist() == ["1"] * len(rows)
-    for name, column in columns.items():
-        assert column.to_pylist() == [getattr(new, name) for new in news], name
 
 
 BAD_DAY = pa.array([9_000_000], pa.int32()).cast(pa.date32())

@@ -45,20 +45,6 @@ def test_identifier_of_parts_is_dotted() -> None:
     assert location.path_table("/q/it's`") == "delta.`/q/it's```"
 
 
-def test_null_of_each_kind_has_its_type() -> None:
-    assert quoting.string(None) == "CAST(NULL AS STRING)"
-    assert quoting.bigint(None) == "CAST(NULL AS BIGINT)"
-    assert quoting.integer(None) == "CAST(NULL AS INT)"
-    assert quoting.moment(None) == "CAST(NULL AS TIMESTAMP)"
-
-
-def test_numbers_are_typed() -> None:
-    assert quoting.bigint(-5) == "-5L"
-    assert quoting.bigints([1, -2]) == "1L, -2L"
-    assert quoting.integer(7) == "CAST(7 AS INT)"
-    assert (quoting.boolean(True), quoting.boolean(False)) == ("TRUE", "FALSE")
-
-
 @pytest.mark.parametrize(
     ("moment", "expected"),
     [

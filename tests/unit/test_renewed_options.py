@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,6 @@ from tubeq_spark.storage.store import store_options
 from tubeq_spark.storage.store.store import RequestError
 from tubeq_spark.storage.store.store_options import RenewedOptions
 from tubeq_spark.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @pytest.fixture
@@ -49,15 +46,6 @@ def test_options_when_they_are_no_function_stay(clock: ManualClock) -> None:
     assert RenewedOptions(None).current() == {}
 
 
-def test_options_of_a_function_are_asked_for_again_after_ten_minutes(clock: ManualClock) -> None:
-    program = Program()
-    options = RenewedOptions(program)
-    clock.advance(599)
-    assert (key(options), program.calls) == ("1", 1)
-    clock.advance(1)
-    assert [key(options), key(options)] == ["2", "2"]
-
-
 @pytest.mark.parametrize("error", [OSError("no answer"), SystemExit("no answer")])
 def test_options_when_the_function_fails_later_stay_and_are_asked_for_in_a_minute(
     clock: ManualClock, error: BaseException
@@ -88,22 +76,6 @@ def test_options_when_the_function_returns_none_are_refused_without_their_conten
     with pytest.raises(InvalidOptionError, match="storage_options") as error:
         RenewedOptions(lambda: found)
     assert "secret" not in str(error.value)
-
-
-def test_request_when_its_credentials_are_refused_is_sent_once_more_with_others(
-    clock: ManualClock,
-) -> None:
-    options, sent = RenewedOptions(Program()), []
-
-    def send(found: Mapping[str, str]) -> str:
-        sent.append(found["key"])
-        if found["key"] == "1":
-            _refuse()
-        return "done"
-
-    clock.advance(60)
-    assert options.tried(send) == "done"
-    assert sent == ["1", "2"]
 
 
 def test_request_when_it_fails_otherwise_is_not_sent_again(clock: ManualClock) -> None:

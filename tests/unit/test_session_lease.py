@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -97,38 +96,28 @@ def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease(
         assert len(beats) == 1
 
 
-def opened(place: Path, beside: Queue | None = None, **options: Any) -> Queue:
-    """A native queue, or one in memory where the queue beside it is."""
-    if isinstance(beside, InMemoryQueue):
-        return InMemoryQueue(beside=beside, **options)
-    return Queue(None, str(place), engine="native", **options)
-
-
-def identify_with_another(queue: Queue) -> None:
+def identify_with_another(queue: InMemoryQueue) -> None:
     """Leave the session for that of another queue object at its place."""
-    with opened(Path(queue.location), beside=queue) as other:
+    with InMemoryQueue(beside=queue) as other:
         queue.identify(other.identify())
 
 
-@pytest.mark.parametrize("is_native", [False, True], ids=["memory", "native"])
-@pytest.mark.parametrize("leave", [Queue.close, identify_with_another])
+@pytest.mark.parametrize("leave", [InMemoryQueue.close, identify_with_another])
 @pytest.mark.parametrize(("step", "given_back"), [("read", []), ("decided", ["a"])])
 def test_session_when_a_queue_joins_while_the_last_one_leaves_keeps_what_that_queue_takes(
-    tmp_path: Path,
-    is_native: bool,
-    leave: Callable[[Queue], object],
-    step: str,
-    given_back: list[str],
+    leave: Callable[[InMemoryQueue], object], step: str, given_back: list[str]
 ) -> None:
     joined: list[tuple[Queue, Task]] = []
 
     def join(seen_step: str, operation: str) -> None:
         if (seen_step, operation) == (step, "release") and not joined:
-            joiner = opened(tmp_path, beside=looker, session_uuid=leaving.session_uuid)
+            joiner = InMemoryQueue(beside=looker, session_uuid=leaving.session_uuid)
             joined.append((joiner, task_of(joiner, "work")))
 
-    looker = opened(tmp_path) if is_native else InMemoryQueue()
-    with looker, opened(tmp_path, beside=looker, config=QueueConfig(observer=join)) as leaving:
+    with (
+        InMemoryQueue() as looker,
+        InMemoryQueue(beside=looker, config=QueueConfig(observer=join)) as leaving,
+    ):
         looker.create_tube("work").put_many(["a", "b"])
         task_of(leaving, "work")
         leave(leaving)
@@ -139,13 +128,13 @@ def test_session_when_a_queue_joins_while_the_last_one_leaves_keeps_what_that_qu
             assert joiner["work"].ack(task.task_id).data == "b"
 
 
-@pytest.mark.parametrize("leave", [Queue.close, identify_with_another])
+@pytest.mark.parametrize("leave", [InMemoryQueue.close, identify_with_another])
 @pytest.mark.parametrize("is_announced", [False, True])
 def test_task_when_both_queues_of_a_session_leave_at_once_is_given_back(
-    leave: Callable[[Queue], object],
+    leave: Callable[[InMemoryQueue], object],
     is_announced: bool,
 ) -> None:
-    others: list[Queue] = []
+    others: list[InMemoryQueue] = []
 
     def at_once(step: str, operation: str) -> None:
         if (step, operation) == ("read", "heartbeat") and others:

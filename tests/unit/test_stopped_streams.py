@@ -115,27 +115,39 @@ class Stream:
 
     isActive = True  # noqa: N815  (as Spark has it)
     run: Callable[[Any, int], None]
+    asks_for: dict[str, Any]
 
     def foreachBatch(self, run: Callable[[Any, int], None]) -> Stream:  # noqa: N802
         """Keep what runs at each tick."""
         self.run = run
         return self
 
+    def trigger(self, **options: Any) -> Stream:
+        """Keep when it runs."""
+        self.asks_for = options
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return self if name in ("readStream", "writeStream") else lambda *_, **__: self
 
 
+@pytest.mark.parametrize(
+    ("trigger", "expected"),
+    # Some platforms have no other trigger for what is to run once.
+    [(None, {"availableNow": True}), ("1 second", {"processingTime": "1 second"})],
+)
 @pytest.mark.parametrize("alive", [True, False])
-def test_tick_when_the_program_has_ended_takes_no_more(
-    monkeypatch: pytest.MonkeyPatch, alive: bool
+def test_tick_comes_as_it_was_asked_for_and_when_the_program_has_ended_takes_no_more(
+    monkeypatch: pytest.MonkeyPatch, alive: bool, trigger: str | None, expected: dict[str, Any]
 ) -> None:
     stream, asked = Stream(), list[bool]()
 
-    process.start_ticking(cast("Any", stream), lambda goes_on: asked.append(goes_on()), "1 second")
+    process.start_ticking(cast("Any", stream), lambda goes_on: asked.append(goes_on()), trigger)
     stream.run(None, 0)
     monkeypatch.setattr(threading, "main_thread", lambda: SimpleNamespace(is_alive=lambda: alive))
     stream.run(None, 1)
 
+    assert stream.asks_for == expected
     assert asked == [True] + [True] * alive
 
 

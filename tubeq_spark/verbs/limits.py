@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.ids import hash_of
 from tubeq_spark.model.takes import begun, moments_text
-from tubeq_spark.model.times import limited_us
+from tubeq_spark.model.times import US, limited_us
 from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scalar, taken
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Fewer tasks than this are few for a commit.
 FEW = 16
+#: In one of so many seconds a session takes the first tasks, also of the shares of others.
+FIRST_IN = 8
 
 
 @dataclass(frozen=True)
@@ -211,23 +213,26 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
 
 
 def beside_rivals(
-    seen: GatesSeen, heads: pa.Table, owner: str, requests: Sequence[TakeRequest], lost: int
+    limits: Limits, heads: pa.Table, owner: str, requests: Sequence[TakeRequest], lost: int
 ) -> pa.Table:
     """The sub-queues from which a take chooses beside takes of other sessions: those of some gates.
 
     Each session has a share of the gates, so sessions that know of each other do not conflict. After a conflict
     the take rests on one gate, and after the next one on another, because the others may not know of it. All these
-    sub-queues have the priority of the first one. If they have few tasks, the take chooses from all.
+    sub-queues have the priority of the first one. If they have few tasks, the take chooses from all. It also does so in one
+    of eight seconds, because another session may not want the tasks of its share.
 
     Args:
-        seen: The gates and the taken tasks.
+        limits: The limits, with the gates.
         heads: The sub-queues that may give tasks, in order.
         owner: The session that takes.
         requests: The requests of the calls.
         lost: The number of conflicts that the take has lost.
     """
+    seen, second = limits.seen, limits.now_us // US
     sharers = seen.sharers(owner)
-    if not heads.num_rows or (len(sharers) == 1 and not lost):
+    has_rivals = len(seen.numbers) > 1 and (lost or len(sharers) > 1)
+    if not has_rivals or not heads.num_rows:
         return heads
     key = pc.struct_field(flat(heads.column("first")), [0])
     first = heads.filter(pc.equal(key, key[0]))
@@ -246,7 +251,8 @@ def beside_rivals(
         if count >= min(wanted, FEW):
             return found
     found, count = of(mine)
-    return found if count >= FEW else heads
+    takes_first = hash_of(f"{owner} {second}") % FIRST_IN == 0
+    return heads if takes_first or count < FEW else found
 
 
 def shared_out(

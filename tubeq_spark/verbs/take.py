@@ -241,7 +241,7 @@ class Take:
             heads = limits.in_turn(ctx.reader.heads(opened, None, with_created=True))[:most]
         else:
             heads = ctx.reader.heads(opened, most)
-        heads = beside_rivals(limits.seen, heads, self._owner, requests, self._attempts - 1)
+        heads = beside_rivals(limits, heads, self._owner, requests, self._attempts - 1)
         quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:

@@ -24,29 +24,13 @@ __all__ = ["Case", "Frame", "Recorder", "entry_of", "recorded"]
 T = TypeVar("T")
 #: The columns of an answer without rows: those that any query is read by.
 _NO_ROWS = pa.schema(
-    {
-        "n": pa.int64(),
-        "segment": pa.int64(),
-        "task_id": pa.int64(),
-        "state": pa.string(),
-        "pri": pa.int32(),
-        "utube": pa.string(),
-        "data": pa.string(),
-        "created": pa.int64(),
-        "ttl": pa.int64(),
-        "ttr": pa.int64(),
-        "next_event": pa.int64(),
-        "expires_at": pa.int64(),
-        "owner": pa.string(),
-        "attempts": pa.int32(),
-        "take_id": pa.int64(),
-        "taken_at": pa.int64(),
-        "error": pa.string(),
-        "unique": pa.string(),
-        "rank": pa.int64(),
-        "trace": pa.string(),
-        "claim": pa.int64(),
-    }
+    [
+        *[(name, pa.string()) for name in ("state", "utube", "data", "owner", "error", "unique")],
+        *[(name, pa.int32()) for name in ("pri", "attempts")],
+        *[(name, pa.int64()) for name in ("n", "segment", "task_id", "created", "ttl", "ttr")],
+        *[(name, pa.int64()) for name in ("next_event", "expires_at", "take_id", "taken_at")],
+        *[("rank", pa.int64()), ("trace", pa.string()), ("claim", pa.int64())],
+    ]
 ).empty_table()
 
 
