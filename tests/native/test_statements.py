@@ -42,7 +42,7 @@ def stored(place: Place) -> None:
     for segment, ids in ((HELD, [70, 71]), (KEPT, [80, 81])):
         place.put(1_000 - segment, ids, utube="c")
         assert place.take({1_000 - segment: ids}, segment).updated == 2
-    place.run(place.gates.begin(NOW, several=True, apart=True))
+    place.run(place.gates.begin(NOW, several=True))
 
 
 def append(segment: int) -> Callable[[Place], object]:
