@@ -202,7 +202,7 @@ def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_name
             errorClass="NOT_IMPLEMENTED", messageParameters={"feature": ""}
         )
 
-    monkeypatch.setattr(type(spark), "newSession", refuse)
+    monkeypatch.setattr(type(spark), "cloneSession", refuse, raising=False)
     found = Queue(theirs, location).health()
 
     assert [problem.kind for problem in found.problems] == ["settings"]

@@ -6,6 +6,7 @@ import json
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +15,7 @@ from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.memory_engine import MemoryEngine
 from tubeq_spark.storage.query import Select, named
+from tubeq_spark.storage.spark.jvm import clone_of
 from tubeq_spark.storage.uninterrupted import THREAD_NAME
 
 if TYPE_CHECKING:
@@ -180,15 +182,15 @@ class Tapped:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._spark, name)
 
-    def sql(self, text: str) -> DataFrame:
+    def sql(self, text: str, **frames: DataFrame) -> DataFrame:
         """Run a statement in this session."""
-        return self.run(self._spark, text, self._spark.sql)
+        return self.run(self._spark, text, partial(self._spark.sql, **frames))
 
-    def newSession(self) -> SparkSession:  # noqa: N802  (as Spark has it)
+    def cloneSession(self) -> SparkSession:  # noqa: N802  (as Spark Connect has it)
         """Make a session of this one, tapped as well."""
-        session = self._spark.newSession()
+        session = clone_of(self._spark)
         plain = session.sql
-        session.sql = lambda text: self.run(session, text, plain)  # type: ignore[assignment, method-assign]
+        session.sql = lambda text, **frames: self.run(session, text, partial(plain, **frames))
         return session
 
     def run(self, session: SparkSession, text: str, sql: Callable[[str], DataFrame]) -> DataFrame:

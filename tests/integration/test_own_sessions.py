@@ -260,7 +260,7 @@ class Bare(SparkSession):
         """Refuses everything."""
         return _NoConf()
 
-    def newSession(self) -> SparkSession:  # noqa: N802  (as Spark has it)
+    def cloneSession(self) -> SparkSession:  # noqa: N802  (as Spark Connect has it)
         """Refuse."""
         raise refusal()
 

@@ -107,12 +107,13 @@ def plan_text(df: DataFrame) -> str | None:
 
 def clone_of(spark: Any) -> Any:
     """A new session with the settings, the views and the functions that a session has at this moment."""
-    if is_classic(spark):
+    if not hasattr(spark, "cloneSession"):
         # Spark itself makes the session of a streaming query in this way.
         return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001
     session = spark.cloneSession()
-    # The server clones its part of the session. The retries are settings of the client, so they are copied here.
-    session.client.set_retry_policies(spark.client.get_retry_policies())
+    if not is_classic(spark):
+        # The server clones its part of the session. The retries are settings of the client, so they are copied here.
+        session.client.set_retry_policies(spark.client.get_retry_policies())
     return session
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 #: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.
 HEARTBEATS = "tubeq-heartbeats"
-#: The number of commits that the first read of a history has. A second one has all.
-_FEW, _ALL = 200, sys.maxsize
+#: The numbers of commits that the first read of a history has, and the second one. Delta refuses to read more than some million.
+_FEW, _MANY = 200, 100_000
 #: The largest difference between the clocks of hosts and of the storage, in microseconds.
 _SKEW = 15 * 60 * US
 
@@ -128,7 +127,7 @@ def find_commit(
     Raises:
         StoreError: The log does not reach back to the moment any more.
     """
-    for limit in (_FEW, _ALL):
+    for limit in (_FEW, _MANY):
         commits = read(limit)
         for commit in commits:
             if is_of(commit, operation_id):
