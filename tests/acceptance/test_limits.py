@@ -357,7 +357,7 @@ def test_work_in_a_tube_with_limits_takes_none_ahead(
     held: list[int] = []
 
     report = tube.work(
-        lambda _: held.append(len(list(tube.tasks_by_state("t")))), threads=2, per_utube=9, idle=0
+        lambda _: held.append(len(list(tube.tasks_by_state("t")))), threads=2, per_utube=9, idle=1
     )
 
     assert report.done == 20
