@@ -121,10 +121,10 @@ def world(pair: World) -> Iterator[World]:
 @pytest.fixture
 def no_metrics(pair: World) -> Iterator[World]:
     """The module's tube; what is committed tells nothing of the rows that it changed."""
-    engine = pair.mine._context.engine
+    spark, engine = pair.spark, pair.mine._context.engine
     # However slow the machine is, these sessions are not replaced meanwhile.
     began, engine._own._since = engine._own._since, float("inf")
-    sessions = [pair.spark, *(engine._own.get(compiling=each) for each in (False, True))]
+    sessions = [spark, *(engine._own.get(compiling=each) for each in (False, True))]
     for session in sessions:
         session.conf.set(_METRICS, "false")
     yield pair
