@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
 
 log = logging.getLogger(__name__)
-#: Fewer tasks than this are few for a commit.
-FEW = 16
-#: In one of so many seconds a session takes the first tasks, also of the shares of others.
+#: Fewer tasks than this are few for a commit. More than this are enough for one, whatever it wants.
+FEW, MANY = 16, 64
+#: In one of so many seconds a session also takes from the gate of the first task, whoever has it.
 FIRST_IN = 8
 
 
@@ -219,8 +219,8 @@ def beside_rivals(
 
     Each session has a share of the gates, so sessions that know of each other do not conflict. After a conflict
     the take rests on one gate, and after the next one on another, because the others may not know of it. All these
-    sub-queues have the priority of the first one. If they have few tasks, the take chooses from all. It also does so in one
-    of eight seconds, because another session may not want the tasks of its share.
+    sub-queues have the priority of the first one. If they have few tasks, the take chooses from all. In one of eight seconds
+    it also takes from the gate of the first task, because the session that has it may not want this task.
 
     Args:
         limits: The limits, with the gates.
@@ -250,9 +250,10 @@ def beside_rivals(
         found, count = of([max(mine, key=lambda gate: hash_of(f"{owner} {lost} {gate}"))])
         if count >= min(wanted, FEW):
             return found
+    if hash_of(f"{owner} {second}") % FIRST_IN == 0:
+        mine.add(gates[0])
     found, count = of(mine)
-    takes_first = hash_of(f"{owner} {second}") % FIRST_IN == 0
-    return heads if takes_first or count < FEW else found
+    return found if count >= max(FEW, min(wanted, MANY)) else heads
 
 
 def shared_out(
