@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock, Timeout
@@ -15,14 +15,12 @@ from filelock import FileLock, Timeout
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.locks.committer import NO_JVM, Committer, Host, JvmNote, processes
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.spark import guarded_write
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
 
 HERE = Host("host", "machine", "boot", "pid:[1]")
 MAC = Host("mac")
@@ -243,56 +241,6 @@ def is_held(lock_file: Path) -> bool:
             return False
     except Timeout:
         return True
-
-
-@pytest.fixture
-def write(
-    lock_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[], object]], object]:
-    """`guarded_write` to a table with this lock."""
-    lock = TableLock(lock_file, ManualClock(), FakeProcesses({1: "100", 2: "200"}))
-    monkeypatch.setattr(guarded_write, "_lock_of", lambda *_: lock)
-    monkeypatch.setattr(guarded_write, "committer_of", lambda _: replace(MINE))
-    spark = cast("SparkSession", None)
-    return lambda action: guarded_write.guarded_write(spark, "/tables/pages", action)
-
-
-@pytest.mark.parametrize(
-    ("error", "is_left"),
-    [
-        (ConnectionResetError(), True),
-        (KeyboardInterrupt(), True),
-        (CommitUnknownError("lost", 1), True),
-        (StoreError(), False),
-        # The program's own mistake: no statement was running.
-        (ValueError(), False),
-    ],
-)
-def test_guarded_write_when_it_fails_leaves_the_note_unless_it_was_answered(
-    write: Callable[[Callable[[], object]], object],
-    lock_file: Path,
-    note: JvmNote,
-    error: BaseException,
-    *,
-    is_left: bool,
-) -> None:
-    def fail() -> None:
-        assert is_held(lock_file)
-        assert note.read() == MINE
-        raise error
-
-    with pytest.raises(type(error)):
-        write(fail)
-
-    assert note.read() == (MINE if is_left else None)
-    assert not is_held(lock_file)
-    # The same JVM goes on, and the note stays: nobody knows when that statement ends.
-    assert write(lambda: is_held(lock_file))
-    assert note.read() == (MINE if is_left else None)
-    note.write(OTHER)
-    with pytest.raises(StoreError, match="may still be committing"):
-        write(lambda: pytest.fail("it was let in"))
-    assert not is_held(lock_file)
 
 
 def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> None:
