@@ -86,15 +86,11 @@ class GatesSeen:
         gates = sorted(self.numbers)
         return [gates[hash_of(utube) % len(gates)] for utube in utubes]
 
-    def has_sharers(self, owner: str) -> bool:
-        """Whether other sessions share the gates with `owner`."""
-        return len(self.sharers(owner)) > 1
-
-    def sharers(self, owner: str) -> set[str]:
-        """The sessions that share the gates: `owner`, and those that have just taken. Only `owner` if there is one gate."""
+    def takers(self) -> set[str]:
+        """The sessions that have just taken tasks, and share the gates; none if there is one gate."""
         if len(self.numbers) == 1:
-            return {owner}
-        return {owner, *matching(self.taken, row().new > 0).column("owner").to_pylist()}
+            return set()
+        return {*matching(self.taken, row().new > 0).column("owner").to_pylist()}
 
     def share(self, owner: str, sharers: Collection[str]) -> set[int]:
         """The gates of one of these sessions. Each gate has one session, which stays while it takes tasks."""

@@ -64,6 +64,11 @@ class Limits:
             return None
         return max(0, self.options.most_taken - sum(self.seen.counts().values()))
 
+    @cached_property
+    def takers(self) -> set[str]:
+        """The sessions with which a take shares the gates."""
+        return self.seen.takers()
+
     @property
     def by_turn(self) -> bool:
         """Whether the sub-queue that was served longest ago comes first."""
@@ -230,7 +235,7 @@ def beside_rivals(
         lost: The number of conflicts that the take has lost.
     """
     seen, second = limits.seen, limits.now_us // US
-    sharers = seen.sharers(owner)
+    sharers = {owner, *limits.takers}
     has_rivals = len(seen.numbers) > 1 and (lost or len(sharers) > 1)
     if not has_rivals or not heads.num_rows:
         return heads

@@ -233,7 +233,7 @@ class Take:
         ready = ctx.table.is_ready(limits.now_us)
         opened = ready & ctx.table.is_of(among, limits.closed)
         # Calls that name different sub-queues may find none among the first ones of the tube, so all are read.
-        needs_all = len(addresses) > 1 or self._has_lost or limits.seen.has_sharers(self._owner)
+        needs_all = len(addresses) > 1 or self._has_lost or bool(limits.takers - {self._owner})
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
             return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
