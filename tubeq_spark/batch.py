@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.model.arguments import Seconds
     from tubeq_spark.model.failures import ErrorTexts, GivenError, Reason
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
@@ -202,7 +203,7 @@ class Batch:
     def release(
         self,
         df: DataFrame | Ids | None = None,
-        delay: float | None = None,
+        delay: Seconds | None = None,
         *,
         error: GivenError = None,
     ) -> int:
@@ -242,7 +243,7 @@ class Batch:
         """
         return self._settle("bury", df, settle.bury, error_text(error))
 
-    def touch(self, increment: float | None, df: DataFrame | Ids | None = None) -> int:
+    def touch(self, increment: Seconds | None, df: DataFrame | Ids | None = None) -> int:
         """Give tasks of the batch more time, as `Tube.touch` does.
 
         Args:
@@ -268,7 +269,7 @@ class Batch:
     def fail(
         self,
         reasons: Mapping[int, Reason] | FailedTasks | DataFrame | Any,
-        delay: float | None = None,
+        delay: Seconds | None = None,
     ) -> int:
         """Release failed tasks of the batch, each with its reason.
 
@@ -299,7 +300,7 @@ class Batch:
         handler: Callable[[Any], object],
         *,
         halves: bool = True,
-        delay: float | None = None,
+        delay: Seconds | None = None,
         max_attempts: int | None = None,
         stop: Callable[[], bool] | None = None,
         raises: tuple[type[Exception], ...] = (),
@@ -454,7 +455,7 @@ class Batch:
         return strange
 
     def _settle_trial(
-        self, trial: Trial, delay: float | None = None, max_attempts: int | None = None
+        self, trial: Trial, delay: Seconds | None = None, max_attempts: int | None = None
     ) -> BatchReport:
         """Ack the done tasks, and give back the rest. Tasks that other verbs have settled meanwhile are left out."""
         failed, worn = trial.failed, set[int]()
@@ -493,7 +494,7 @@ class Batch:
         self,
         reasons: Mapping[int, Reason],
         buried: AbstractSet[int],
-        delay: float | None,
+        delay: Seconds | None,
         by: Callable[[Settle, Sequence[int]], int] = lambda settle, ids: settle(ids),
     ) -> int:
         """Bury some failed tasks, and release the others.

@@ -104,7 +104,7 @@ class QueueConfig:
     traces: bool = False
 
     def __post_init__(self) -> None:
-        """Check the ranges.
+        """Check the ranges, and convert durations to seconds.
 
         Raises:
             InvalidOptionError: A value is out of range.
@@ -114,13 +114,14 @@ class QueueConfig:
         for name in ("fold_segments", "fold_rows", "fold_heartbeats"):
             validation.count(name, getattr(self, name))
         for name in ("retry_seconds", "poll_first", "poll_most", "number_horizon"):
-            validation.lease(name, getattr(self, name))
+            object.__setattr__(self, name, validation.lease(name, getattr(self, name)))
         if self.number_horizon > FOREVER_S:
             validation.refuse("number_horizon", self.number_horizon, "at most a hundred years")
         for name in ("backoff_first", "backoff_most", "session_check", "vacuum_hours"):
-            validation.seconds(name, getattr(self, name))
+            object.__setattr__(self, name, validation.seconds(name, getattr(self, name)))
         if self.clock_skew is not None:
-            validation.seconds("clock_skew", self.clock_skew)
+            skew = validation.seconds("clock_skew", self.clock_skew)
+            object.__setattr__(self, "clock_skew", skew)
         self.new_durability()
         if self.observer is not None and not callable(self.observer):
             validation.refuse("observer", self.observer, "a function of (step, operation)")

@@ -7,7 +7,8 @@ import functools
 import math
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from tubeq_spark.admin import (
     copying,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.markup import Html
+    from tubeq_spark.model.arguments import Seconds
     from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.reports import (
         CheckReport,
@@ -119,8 +121,8 @@ class Queue:
 
     def __init__(
         self,
-        spark: SparkSession | None,
-        location: str | Path,
+        spark: SparkSession | str | Path | None = None,
+        location: str | Path | None = None,
         *,
         session_uuid: uuid.UUID | str | None = None,
         clock: Clock | None = None,
@@ -130,6 +132,8 @@ class Queue:
         create: bool = True,
     ) -> None:
         """Open a queue; its system tables are created if they do not exist.
+
+        `Queue("./q")` is `Queue(None, "./q")`.
 
         Args:
             spark: Your Spark session. The queue does not stop or reconfigure it. DataFrames that
@@ -170,9 +174,12 @@ class Queue:
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
         a session.
         """
+        if location is None and isinstance(spark, str | PurePath):
+            spark, location = None, spark
+        session = cast("SparkSession | None", spark)
 
         def make() -> Engines:
-            return engines_of(spark, location, engine, storage_options)
+            return engines_of(session, location, engine, storage_options)
 
         self._begin(location, make, session_uuid, clock, config, create=create)
 
@@ -281,13 +288,13 @@ class Queue:
         name: str,
         type: str = "fifo",
         *,
-        if_not_exists: bool = False,
+        if_not_exists: bool | Literal["same"] = False,
         temporary: bool = False,
         on_task_change: Callback | None = None,
         pri: int | None = None,
-        ttl: float | None = None,
-        ttr: float | None = None,
-        delay: float | None = None,
+        ttl: Seconds | None = None,
+        ttr: Seconds | None = None,
+        delay: Seconds | None = None,
         capacity: int | None = None,
         storage_mode: str = "default",
         schema: str | None = None,
@@ -298,15 +305,16 @@ class Queue:
         rate: Rate | None = None,
         order: str = "fifo",
         most_taken: int | None = None,
-        aging: float | None = None,
-        unique_for: float | None = None,
+        aging: Seconds | None = None,
+        unique_for: Seconds | None = None,
     ) -> Tube:
         """Create a tube, with a Delta table of the same name.
 
         Args:
             name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
             type: Name of a driver.
-            if_not_exists: Whether to return an existing tube of this name and type.
+            if_not_exists: Whether to return an existing tube of this name and type, with its own options. A
+                given option that differs from these is a warning in the log; with `"same"` it is an error.
             temporary: Whether to drop the tube when this queue closes, or when its session is dead.
             on_task_change: See `Tube.on_task_change`.
             pri: Default priority of its tasks.
@@ -340,7 +348,8 @@ class Queue:
             The tube.
 
         Raises:
-            InvalidOptionError: A bad name, type, option or value; nothing was written.
+            InvalidOptionError: A bad name, type, option or value; or with `if_not_exists="same"` the existing
+                tube has another value of a given option. Nothing was written.
             TubeExistsError: A tube has this name (with `if_not_exists`: a tube of another type).
             StoreError: Another table or file is in the place of its table, or it needs Spark and
                 the queue has no session; no tube was created.
@@ -364,7 +373,7 @@ class Queue:
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = tubes.create(self._context, new, if_not_exists, owner)
+                record, is_new = tubes.create(self._context, new, owner)
                 tube = self._wrap(record, began)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
@@ -402,6 +411,10 @@ class Queue:
 
     def __contains__(self, name: object) -> bool:
         return name in self.tubes()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names that IPython offers after `queue["`. Commits: none."""
+        return self.tubes()
 
     @_verb
     def tubes(self) -> list[str]:
@@ -532,7 +545,7 @@ class Queue:
         return life.Closing(self._context, lambda record: tubes.context_of(self._wrap(record)))
 
     @_verb
-    def hand_over(self, ttr: float) -> uuid.UUID:
+    def hand_over(self, ttr: Seconds) -> uuid.UUID:
         """Close this queue object, but leave the held tasks to its session, for others to join.
 
         Queue objects that join the session within `ttr` (`session_uuid=`, `identify`) can ack,
@@ -609,7 +622,7 @@ class Queue:
         return statistics.statistics_of(self._context, of)
 
     @_verb
-    def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
+    def metrics(self, *, ending_within: Seconds = 10.0) -> QueueMetrics:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
 
         It makes three small reads of each tube, none of payloads, and one of the sessions. It
@@ -627,7 +640,9 @@ class Queue:
         return statistics.measure(self._context, self._contexts(), ending_us)
 
     @_verb
-    def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
+    def health(
+        self, *, overdue: Seconds = 300.0, drift: Seconds = 5.0, files: int = 1_000
+    ) -> Health:
         """Find problems that need attention; `Problem.kind` lists the kinds.
 
         It reads what `metrics` reads, and the owners of taken tasks of each tube.

@@ -1,11 +1,11 @@
-"""For tests of your own code: a queue in memory, and a clock that the test advances."""
+"""For tests of your own code: a queue in memory, a clock that the test advances, and single tasks."""
 
 from __future__ import annotations
 
 import datetime as dt
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.admin.engines import Engines
 from tubeq_spark.clock import Clock, SystemClock
@@ -15,14 +15,16 @@ from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
 from tubeq_spark.storage.native.memory_engine import MemoryEngine, MemoryLocation, open_location
+from tubeq_spark.task import Task, TaskState
 from tubeq_spark.tube import Tube
 
 if TYPE_CHECKING:
     import uuid
 
+    from tubeq_spark.model.arguments import Seconds
     from tubeq_spark.observe.health import Health
 
-__all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
+__all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock", "task"]
 
 #: A limit that sweeps never reach, because tables in memory have no files to compact.
 _NEVER = 1 << 31
@@ -120,7 +122,9 @@ class InMemoryQueue(Queue):
             # A heart beats in real time, but the time of this clock is chosen by the test.
             self._context.session.stop()
 
-    def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
+    def health(
+        self, *, overdue: Seconds = 300.0, drift: Seconds = 5.0, files: int = 1_000
+    ) -> Health:
         """Raises `StoreError`: a queue in memory has no storage and no Spark to check."""
         msg = "health is not there in memory: it looks at storage, that of a tubeq_spark.Queue"
         raise StoreError(msg)
@@ -170,17 +174,45 @@ class ManualClock:
         """Advance by `seconds` at once."""
         self.advance(seconds)
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: float | dt.timedelta) -> None:
         """Move the clock forward.
 
         Args:
-            seconds: How far, >= 0.
+            seconds: How far, >= 0: seconds, or a timedelta.
 
         Raises:
             ValueError: `seconds` is negative.
         """
-        if seconds < 0:
+        step = seconds if isinstance(seconds, dt.timedelta) else dt.timedelta(seconds=seconds)
+        if step < dt.timedelta():
             msg = f"a clock does not go back: {seconds!r}"
             raise ValueError(msg)
         with self._lock:
-            self._elapsed += dt.timedelta(seconds=seconds)
+            self._elapsed += step
+
+
+def task(data: Any = None, **fields: Any) -> Task:
+    """Return a task for tests of a handler, as a take would return it. No queue is needed.
+
+    Args:
+        data: Its payload.
+        **fields: Other fields of `Task`; by default it is task 1, taken for the first time at 2026-01-01 00:00 UTC,
+            with priority 0 and no limits.
+
+    Raises:
+        TypeError: `Task` has no such field.
+
+    Example:
+        ```python
+        from tubeq_spark.testing import task
+
+        def test_a_second_attempt_takes_the_mirror() -> None:
+            assert source_of(task({"url": "http://example.org/"}, attempts=2)) == "mirror"
+        ```
+    """
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    usual: dict[str, Any] = {
+        "task_id": 1, "state": TaskState.TAKEN, "pri": 0, "utube": None, "ttl": None, "ttr": None,
+        "created": now, "next_event": None, "attempts": 1, "taken_at": now,
+    }  # fmt: skip
+    return Task(data=data, **usual | fields)

@@ -28,7 +28,7 @@ from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.failures import error_texts
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.stored_task import StoredTask
-from tubeq_spark.observe import notebook, progress
+from tubeq_spark.observe import notebook, progress, statistics
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tubeq_spark.model.arguments import Utubes
+    from tubeq_spark.model.arguments import Seconds, TaskId, Utubes
     from tubeq_spark.model.failures import GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.reports import BatchReport, UtubeCounts
@@ -204,12 +204,12 @@ class Tube:
         data: Any,
         *,
         pri: int | None = None,
-        ttl: float | None = None,
-        ttr: float | None = None,
-        delay: float | None = None,
+        ttl: Seconds | None = None,
+        ttr: Seconds | None = None,
+        delay: Seconds | None = None,
         utube: str | int | None = None,
         unique: str | int | None = None,
-        timeout: float | None = 0,
+        timeout: Seconds | None = 0,
     ) -> Task | None:
         """Add a task, unless a stored one has its key.
 
@@ -381,7 +381,7 @@ class Tube:
 
         return self._run(verb, name="put")
 
-    def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
+    def sink(self, name: str | None = None, *, timeout: Seconds | None = None) -> ForeachBatch:
         """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
 
         A replayed micro-batch adds nothing: after a restart from the checkpoint, after a crash
@@ -429,7 +429,7 @@ class Tube:
 
     # -- taking -------------------------------------------------------------------------------
 
-    def take(self, timeout: float | None = None, *, utube: Utubes | None = None) -> Task | None:
+    def take(self, timeout: Seconds | None = None, *, utube: Utubes | None = None) -> Task | None:
         """Take the next task.
 
         Args:
@@ -470,7 +470,7 @@ class Tube:
         self,
         n: int,
         *,
-        timeout: float | None = 0,
+        timeout: Seconds | None = 0,
         per_utube: int = 1,
         utube: Utubes | None = None,
     ) -> list[Task]:
@@ -533,7 +533,7 @@ class Tube:
         self,
         n: int,
         *,
-        timeout: float | None = 0,
+        timeout: Seconds | None = 0,
         per_utube: int = 1,
         utube: Utubes | None = None,
     ) -> Batch:
@@ -567,7 +567,7 @@ class Tube:
         self,
         n: int,
         *,
-        timeout: float | None = 0,
+        timeout: Seconds | None = 0,
         per_utube: int = 1,
         utube: Utubes | None = None,
     ) -> Batch:
@@ -582,7 +582,7 @@ class Tube:
     def _take_batch(
         self,
         n: int,
-        timeout: float | None,
+        timeout: Seconds | None,
         per_utube: int,
         utube: Utubes | None,
         *,
@@ -606,9 +606,9 @@ class Tube:
     def exchange(
         self,
         *,
-        ack: Sequence[int],
+        ack: Sequence[TaskId],
         take: int,
-        timeout: float | None = 0,
+        timeout: Seconds | None = 0,
         per_utube: int = 1,
         utube: Utubes | None = None,
     ) -> list[Task]:
@@ -738,10 +738,10 @@ class Tube:
         batch: int = 1,
         per_utube: int = 1,
         utube: Utubes | None = None,
-        idle: float | None = None,
+        idle: Seconds | None = None,
         stop: threading.Event | None = None,
         on_error: str = "release",
-        time_limit: float | None = None,
+        time_limit: Seconds | None = None,
     ) -> WorkReport:
         """Run a worker loop: take tasks, call a handler for each, and ack those whose call returns.
 
@@ -808,7 +808,7 @@ class Tube:
 
     # -- settling -----------------------------------------------------------------------------
 
-    def ack(self, task_id: int) -> Task:
+    def ack(self, task_id: TaskId) -> Task:
         """Remove a task that is done.
 
         Args:
@@ -826,7 +826,7 @@ class Tube:
         """
         return self.ack_many([task_id])[0]
 
-    def ack_many(self, task_ids: Sequence[int]) -> list[Task]:
+    def ack_many(self, task_ids: Sequence[TaskId]) -> list[Task]:
         """Remove tasks that are done, all of them or none.
 
         Args:
@@ -845,7 +845,7 @@ class Tube:
         return self._run(lambda _: self._together.submit(ids) if ids else [], name="ack")
 
     def release(
-        self, task_id: int, *, delay: float | None = None, error: GivenError = None
+        self, task_id: TaskId, *, delay: Seconds | None = None, error: GivenError = None
     ) -> Task:
         """Give a task back: it returns to its old place in the order.
 
@@ -870,7 +870,7 @@ class Tube:
         return self.release_many([task_id], delay=delay, error=error)[0]
 
     def release_many(
-        self, task_ids: Sequence[int], *, delay: float | None = None, error: GivenErrors = None
+        self, task_ids: Sequence[TaskId], *, delay: Seconds | None = None, error: GivenErrors = None
     ) -> list[Task]:
         """Give tasks back, all of them or none.
 
@@ -893,7 +893,7 @@ class Tube:
         how = arguments.release(delay, error_texts(error, ids), self._ctx.driver)
         return self._settle(settle.release(how), ids)
 
-    def touch(self, task_id: int, increment: float | None) -> Task | None:
+    def touch(self, task_id: TaskId, increment: Seconds | None) -> Task | None:
         """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
 
         Args:
@@ -915,7 +915,7 @@ class Tube:
         number = validation.task_id(task_id)
         return self._settle(settle.touch(amount_us), [number])[0]
 
-    def bury(self, task_id: int, *, error: GivenError = None) -> Task:
+    def bury(self, task_id: TaskId, *, error: GivenError = None) -> Task:
         """Set a task aside until it is kicked; in any state, by any session.
 
         Args:
@@ -934,7 +934,7 @@ class Tube:
         """
         return self.bury_many([task_id], error=error)[0]
 
-    def bury_many(self, task_ids: Sequence[int], *, error: GivenErrors = None) -> list[Task]:
+    def bury_many(self, task_ids: Sequence[TaskId], *, error: GivenErrors = None) -> list[Task]:
         """Set tasks aside, all of them or none; as `bury`.
 
         Args:
@@ -954,7 +954,7 @@ class Tube:
         ids = arguments.task_ids(task_ids)
         return self._settle(settle.bury(error_texts(error, ids)), ids)
 
-    def delete(self, task_id: int) -> Task:
+    def delete(self, task_id: TaskId) -> Task:
         """Remove a task; in any state, by any session.
 
         Args:
@@ -971,7 +971,7 @@ class Tube:
         """
         return self.delete_many([task_id])[0]
 
-    def delete_many(self, task_ids: Sequence[int]) -> list[Task]:
+    def delete_many(self, task_ids: Sequence[TaskId]) -> list[Task]:
         """Remove tasks, all of them or none; as `delete`.
 
         Args:
@@ -1011,7 +1011,7 @@ class Tube:
         number = None if count is None else validation.count("count", count)
         return self._run(lambda ctx: kick(ctx, number, where), name="kick")
 
-    def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
+    def kick_many(self, task_ids: Sequence[TaskId]) -> list[Task]:
         """Make buried tasks, named by their ids, ready again; their attempts begin at 0 again.
 
         Args:
@@ -1030,7 +1030,7 @@ class Tube:
 
     # -- the whole tube -----------------------------------------------------------------------
 
-    def peek(self, task_id: int) -> Task:
+    def peek(self, task_id: TaskId) -> Task:
         """Return a task without taking it.
 
         Args:
@@ -1047,11 +1047,21 @@ class Tube:
         number = validation.task_id(task_id)
         return self._run(lambda ctx: read.peek(ctx, number))
 
+    def statistics(self) -> dict[str, Any]:
+        """Return counts of the tube's tasks and calls, as `Queue.statistics(name)` does.
+
+        Raises:
+            StoreError: The tube cannot be read.
+
+        Commits: none.
+        """
+        return self._run(lambda ctx: statistics.statistics_of(ctx.queue, [ctx])[0].as_dict())
+
     def tasks_by_state(self, state: TaskState | str) -> Iterator[Task]:
         """Iterate over the tasks in one effective state, in the tube's order.
 
         Args:
-            state: A `TaskState` or its letter.
+            state: A `TaskState`, its name in any case (`"ready"`), or its letter.
 
         Yields:
             The tasks with their values at the time of the call, read from storage in pieces.
@@ -1117,7 +1127,7 @@ class Tube:
 
         return self._run(frame, on_spark=True)
 
-    def why(self, task_id: int) -> str:
+    def why(self, task_id: TaskId) -> str:
         """Explain in one sentence why a task is not handed out.
 
         It is delayed, taken or buried; its tube is paused; its sub-queue is busy with another task,
@@ -1270,7 +1280,7 @@ class Tube:
     # -- inside -------------------------------------------------------------------------------
 
     def _settle(
-        self, verb: settle.Verb, task_ids: Sequence[int], name: str | None = None
+        self, verb: settle.Verb, task_ids: Sequence[TaskId], name: str | None = None
     ) -> list[Task]:
         """Settle tasks by a verb; `name` is that of its span, by default that of the verb."""
         ids = arguments.task_ids(task_ids)

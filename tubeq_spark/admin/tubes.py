@@ -95,7 +95,6 @@ def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
 def create(
     queue: QueueContext,
     new: NewTube,
-    if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
     owner: str | None = None,
 ) -> tuple[TubeRecord, bool]:
     """Create a tube's table and register it, or find the existing tube.
@@ -103,7 +102,6 @@ def create(
     Args:
         queue: The queue object.
         new: The tube.
-        if_not_exists: Whether to return an existing tube.
         owner: The session with which a temporary tube ends.
 
     Returns:
@@ -111,7 +109,8 @@ def create(
 
     Raises:
         TubeExistsError: The name is in use.
-        InvalidOptionError: The payload has columns that tubes, or tables, must not have; no tube was made.
+        InvalidOptionError: The payload has columns that tubes, or tables, must not have; or the existing tube has
+            other options, which the request refuses. No tube was made.
         StoreError: Another table or file is in the place of its table; no tube was created.
     """
     dead = DeadSessionJudge(queue.session, queue.now_us())
@@ -131,7 +130,7 @@ def create(
         elif known.type in queue.drivers and _is_emptied(queue, known):
             mark_dropped(queue, known)
         else:
-            refuse_other(known.name, known.type, known.options, new, if_not_exists=if_not_exists)
+            refuse_other(known.name, known.type, known.options, new)
             return known, False
 
 

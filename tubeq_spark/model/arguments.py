@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
-from tubeq_spark.model.options import TubeOptions, put_options, tube_options
+from tubeq_spark.model.options import TubeOptions, given_options, put_options, tube_options
 from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
 from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, PUT_OPTIONS, Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
     from typing import TypeAlias
 
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.task import Task
 
+    #: A task: its id, or a `Task`.
+    TaskId: TypeAlias = int | Task
+    #: A duration: seconds, or a timedelta.
+    Seconds: TypeAlias = float | dt.timedelta
     #: A sub-queue that a take names, or several. `None` among several is the sub-queue of tasks without `utube`.
     Utubes: TypeAlias = str | int | Collection[str | int | None]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +140,9 @@ def take_request(
 
 
 def task_ids(given: Sequence[Any]) -> list[int]:
-    """Ids of tasks, none twice."""
+    """The ids of tasks, none twice."""
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-        validation.refuse("task_ids", given, "a sequence of whole numbers")
+        validation.refuse("task_ids", given, "a sequence of tasks, or of their task_ids")
     ids = [validation.task_id(task_id) for task_id in given]
     if len(set(ids)) != len(ids):
         twice, _ = Counter(ids).most_common(1)[0]
@@ -171,21 +180,35 @@ def increment(value: Any, driver: Driver) -> int | None:
 
 
 def task_state(value: Any) -> TaskState:
-    """A state, or its letter."""
+    """A state, its name in any case, or its letter."""
+    named = {state.name.lower(): state for state in TaskState}
+    if isinstance(value, str) and value.lower() in named:
+        return named[value.lower()]
     try:
         return TaskState(value)
     except ValueError:
-        letters = ", ".join(repr(s.value) for s in TaskState)
-        validation.refuse("state", value, f"a TaskState or one of {letters}")
+        letters = " ".join(state.value for state in TaskState)
+        names = ", ".join(named)
+        validation.refuse("state", value, f"a TaskState, one of {names}, or a letter: {letters}")
 
 
 @dataclass(frozen=True, slots=True)
 class NewTube:
-    """A checked request for a tube."""
+    """A checked request for a tube.
+
+    Attributes:
+        name: Its name.
+        driver: Its type.
+        options: Its options.
+        given: The names of the options that the program gave.
+        if_not_exists: Whether an existing tube may be returned, only with these options (`"same"`) or with any.
+    """
 
     name: str
     driver: Driver
     options: TubeOptions
+    given: frozenset[str]
+    if_not_exists: bool | Literal["same"]
 
 
 def driver_of(drivers: Mapping[str, Driver], type_name: object) -> Driver:
@@ -236,34 +259,41 @@ def check_new(
         InvalidOptionError: An argument is bad.
     """
     own = dict(options)
-    if_not_exists = own.pop("if_not_exists")
-    if if_not_exists is not None:
-        validation.boolean("if_not_exists", if_not_exists)
+    if_not_exists = own.pop("if_not_exists") or False
+    if if_not_exists != "same" and not isinstance(if_not_exists, bool):
+        validation.refuse("if_not_exists", if_not_exists, "True, False or 'same'")
     validation.callback("on_task_change", own.pop("on_task_change"))
     checked_name = validation.tube_name(name)
     driver = driver_of(drivers, type_name)
     checked = tube_options(own, driver.tube_options, driver.name)
     if checked.temporary and in_replicaset:
         validation.refuse("temporary", checked.temporary, "False while in_replicaset is True")
-    return NewTube(checked_name, driver, checked)
+    return NewTube(checked_name, driver, checked, given_options(own), if_not_exists)
 
 
-def refuse_other(
-    name: str, type_name: str, options: TubeOptions, new: NewTube, *, if_not_exists: bool
-) -> None:
+def refuse_other(name: str, type_name: str, options: TubeOptions, new: NewTube) -> None:
     """Refuse to create a tube if its name is used, unless the existing one may be returned.
 
     Raises:
         TubeExistsError: The existing tube may not be returned; the message says how it differs.
+        InvalidOptionError: It may only be returned with the given options, and has others.
     """
-    if if_not_exists and (name, type_name) == (new.name, new.driver.name):
-        return
     there = {"type": type_name, **options}
     wanted = {"type": new.driver.name, **new.options}
-    differing = [of for of in wanted if there[of] != wanted[of]]
-    how = [f", with {of}={there[of]!r}, not {wanted[of]!r}" for of in differing]
-    msg = f"tube {name!r} exists already{''.join(how)}"
-    raise TubeExistsError(msg)
+    returned = new.if_not_exists and (name, type_name) == (new.name, new.driver.name)
+    compared = new.given if returned else wanted
+    how = [
+        f", with {of}={there[of]!r}, not {wanted[of]!r}"
+        for of in wanted
+        if of in compared and there[of] != wanted[of]
+    ]
+    text = f"tube {name!r} exists already{''.join(how)}"
+    if not returned:
+        raise TubeExistsError(text)
+    if how and new.if_not_exists == "same":
+        raise InvalidOptionError(text)
+    if how:
+        log.warning("%s: its own options stay in force; Tube.alter changes them", text)
 
 
 def check_settings(

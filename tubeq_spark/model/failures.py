@@ -64,8 +64,10 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Check the ranges, and convert the values to plain numbers, because they are stored as JSON."""
-        for name in ("first", "factor", "most", "jitter"):
+        for name in ("first", "most"):
             object.__setattr__(self, name, validation.seconds(name, getattr(self, name)))
+        for name in ("factor", "jitter"):
+            object.__setattr__(self, name, validation.number(name, getattr(self, name)))
         if self.factor < 1:
             validation.refuse("factor", self.factor, "at least 1")
         if self.most < self.first:

@@ -163,9 +163,15 @@ def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: s
         InvalidOptionError: A value is out of range, or the type lacks the option.
     """
     checked = _checked(given)
-    own = {name: value for name, value in checked.items() if value != _PLAIN.get(name)}
-    _refuse_foreign(own, allowed, type_name)
+    _refuse_foreign({name: given[name] for name in given_options(checked)}, allowed, type_name)
     return TubeOptions(**checked)
+
+
+def given_options(options: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the options that a program gave. A plain default counts as not given."""
+    return frozenset(
+        name for name, value in options.items() if value is not None and value != _PLAIN.get(name)
+    )
 
 
 def altered(
@@ -221,7 +227,7 @@ def _refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name
     for name in given:
         if name not in allowed and given[name] is not None:
             has = ", ".join(sorted(allowed)) or "none"
-            msg = f"{name}={given[name]!r}: {type_name} has no such option (it has: {has})"
+            msg = f"{name}={validation.shown(given[name])}: {type_name} has no such option (it has: {has})"
             raise InvalidOptionError(msg)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeVar
 
 from tubeq_spark.errors import InvalidOptionError, SessionError
+from tubeq_spark.task import Task
 
 T = TypeVar("T")
 
@@ -23,12 +24,20 @@ PRI_MAX = _INT_MAX
 #: The most bytes of a key in UTF-8. The limit keeps rows small.
 KEY_BYTES = 1_024
 _TUBE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")
+#: The most characters of a value that an error shows.
+_SHOWN = 200
 
 
 def refuse(argument: str, value: Any, allowed: str) -> NoReturn:
     """Raise the error for a bad value."""
-    msg = f"{argument}={value!r}: must be {allowed}"
+    msg = f"{argument}={shown(value)}: must be {allowed}"
     raise InvalidOptionError(msg)
+
+
+def shown(value: Any) -> str:
+    """A value as errors show it: its `repr`, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
 def _integer(argument: str, value: Any, allowed: str) -> int:
@@ -52,27 +61,33 @@ def count(
 
 
 def seconds(argument: str, value: Any) -> float:
-    """A duration: a finite number of seconds, >= 0."""
-    allowed = "a finite number of seconds, >= 0"
+    """A duration in seconds, >= 0: a finite number, or a timedelta."""
+    if isinstance(value, dt.timedelta):
+        value = value.total_seconds()
+    return number(argument, value, "a finite number of seconds, >= 0, or a timedelta")
+
+
+def number(argument: str, value: Any, allowed: str = "a finite number >= 0") -> float:
+    """A finite number, >= 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         refuse(argument, value, allowed)
     try:
-        number = float(value)
+        found = float(value)
     except OverflowError:
         # An integer that is too large for a float is an unlimited duration.
-        number = 1e300 if value == abs(value) else -1e300
-    if not math.isfinite(number) or number < 0:
+        found = 1e300 if value == abs(value) else -1e300
+    if not math.isfinite(found) or found < 0:
         refuse(argument, value, allowed)
-    return number
+    return found
 
 
 def lease(argument: str, value: Any) -> float:
     """A time to run: like `seconds`, but > 0."""
-    number = seconds(argument, value)
+    duration = seconds(argument, value)
     # Below half a microsecond it would be stored as 0.
-    if number < 1e-6:
-        refuse(argument, value, "a finite number of seconds, >= 0.000001")
-    return number
+    if duration < 1e-6:
+        refuse(argument, value, "a finite number of seconds, >= 0.000001, or a timedelta")
+    return duration
 
 
 def pri(argument: str, value: Any) -> int:
@@ -126,8 +141,10 @@ def function(argument: str, value: Any, expected: str) -> None:
 
 
 def task_id(value: Any) -> int:
-    """Check a task id: any integer (an unknown id raises later)."""
-    return _integer("task_id", value, "a whole number (the task_id of a task)")
+    """The id of a task, or of a `Task`: any integer (an unknown id raises later)."""
+    if isinstance(value, Task):
+        return value.task_id
+    return _integer("task_id", value, "a Task, or its task_id")
 
 
 def utube(argument: str, value: Any) -> str:
@@ -212,7 +229,7 @@ def session_uuid(value: Any) -> uuid.UUID:
             return uuid.UUID(value)
         except ValueError:
             pass
-    msg = f"session_uuid={value!r}: must be a uuid.UUID or its text form"
+    msg = f"session_uuid={shown(value)}: must be a uuid.UUID or its text form"
     raise SessionError(msg)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import TypeAlias
 
+    from tubeq_spark.model.arguments import Seconds
     from tubeq_spark.model.failures import Reason
     from tubeq_spark.task import Task
 
@@ -123,7 +124,7 @@ class Outcome:
     lost: list[Task] = field(default_factory=list)
 
 
-def check(handler: object, time_limit: float | None) -> None:
+def check(handler: object, time_limit: Seconds | None) -> None:
     """Refuse a handler that `Tube.work` cannot call.
 
     Raises:

@@ -16,7 +16,7 @@ from tubeq_spark.workers.source import Source
 if TYPE_CHECKING:
     import threading
 
-    from tubeq_spark.model.arguments import Utubes
+    from tubeq_spark.model.arguments import Seconds, Utubes
     from tubeq_spark.tube import Tube
     from tubeq_spark.workers.handlers import Handler
 
@@ -31,17 +31,17 @@ def work(  # noqa: PLR0913  (the contract)
     batch: int,
     per_utube: int,
     utube: Utubes | None,
-    idle: float | None,
+    idle: Seconds | None,
     stop: threading.Event | None,
     on_error: str,
-    time_limit: float | None,
+    time_limit: Seconds | None,
     ears: Ears | None = None,
 ) -> WorkReport:
     """Work on a tube's tasks, see `Tube.work`. With `ears` a function may have a time limit: they end the process."""
     ctx = tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
     check(handler, None if ears else time_limit)
     if time_limit is not None:
-        validation.lease("time_limit", time_limit)
+        time_limit = validation.lease("time_limit", time_limit)
     if on_error not in _ON_ERROR:
         validation.refuse("on_error", on_error, f"one of {', '.join(_ON_ERROR)}")
     if stop is not None and not hasattr(stop, "is_set"):
