@@ -115,7 +115,7 @@ def test_sessions_when_they_end_without_a_close_leave_few_files_and_all_rows(
     monkeypatch.setattr(sweeper, "_FILES", FEW)
     with Queue(None, location, engine="native") as queue:
         died(queue, DEAD)
-        before, calls = queue._context.sessions.views(), queue._context.sessions.calls("nobody")
+        before, calls = queue._context.sessions.views(), queue._context.sessions.calls("nobody", 0)
         assert files(location) > DEAD
 
         monkeypatch.setattr(sweeper, "_SELDOM", 1)
@@ -128,7 +128,9 @@ def test_sessions_when_they_end_without_a_close_leave_few_files_and_all_rows(
         after = queue._context.sessions.views()
         assert {name: after[name] for name in before} == before
         assert len(before) == DEAD
-        assert [each for each in queue._context.sessions.calls("nobody") if each in calls] == calls
+        assert [
+            each for each in queue._context.sessions.calls("nobody", 0) if each in calls
+        ] == calls
         version = queue._context.sessions.version()
         sweeper.compact_rows_at_times(queue._context)
         assert queue._context.sessions.version() == version

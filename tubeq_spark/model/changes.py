@@ -195,16 +195,14 @@ def released(
 
 
 def lease_ended(dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
-    """The change of a row whose lease has ended, which is an error in a tube with a backoff.
+    """The change of a row whose lease has ended. That is the error of its task, and the delay of the next attempt.
 
     Args:
         dest: A fresh segment.
         now_us: The moment at which the end is written.
         backoff: The backoff of the tube.
     """
-    if backoff is None:
-        return released(dest, 0, now_us, event="ttr")
-    return released(dest, backoff, now_us, LEASE_ENDED, "ttr")
+    return released(dest, backoff or 0, now_us, LEASE_ENDED, "ttr")
 
 
 def errors_of(change: Change) -> Mapping[int, str] | None:

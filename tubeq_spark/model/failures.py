@@ -22,7 +22,7 @@ SPREAD: Final = 617
 #: The most characters of an error, and of its first line if the error is longer.
 MOST_TEXT, _FIRST_LINE = 4_000, 500
 _CUT = "\n[…]\n"
-#: The error of a task whose lease ended in a tube with a backoff, and of one whose session died.
+#: The error of a task whose lease ended, and of one whose session died.
 LEASE_ENDED = "the lease ended before the task was acked, released or buried"
 SESSION_ENDED = "the session that held the task ended without giving it back"
 #: The begin of the text of an exception: its class.

@@ -128,6 +128,8 @@ class TubeMetrics:
         files: Number of data files.
         size_bytes: Their size.
         paused: Whether the tube is paused: takes find nothing.
+        failing_workers: Worker loops that take no tasks for now, because all their calls failed. Those of other
+            processes are as old as their last heartbeat.
     """
 
     type: str
@@ -147,6 +149,7 @@ class TubeMetrics:
     files: int
     size_bytes: int
     paused: bool = False
+    failing_workers: int = 0
 
     @property
     def total(self) -> int:

@@ -20,6 +20,9 @@ EVENTS: Final = (
     "ack", "bury", "delete", "kick", "peek", "put", "release", "take", "touch", "ttl", "ttr", "delay",
 )  # fmt: skip
 
+#: The counters of worker loops that have stopped taking tasks, because all calls failed, and of those that take again.
+FAILING, WORKING = "failing", "working"
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import QueueNotFoundError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import US, limited_us, to_us, told_drift
-from tubeq_spark.observe.statistics import measure_tube
+from tubeq_spark.observe.statistics import measure_tube, written_calls
 from tubeq_spark.storage.durability.recovery import damage
 from tubeq_spark.storage.location import SESSIONS, TUBES
 
@@ -42,8 +42,8 @@ class Problem:
             several drivers), `sessions` (dead ones that
             hold tasks), `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not
             done), `damage` (a power cut took commits, a log cannot be read to its end, or a data
-            file of a tube is missing or cut), `paused` (a tube with ready tasks) or `unreadable`
-            (a table that cannot be read).
+            file of a tube is missing or cut), `paused` (a tube with ready tasks), `workers` (loops that take
+            no tasks, because all their calls fail) or `unreadable` (a table that cannot be read).
         tube: The tube, if it is about one.
         message: The problem and its remedy.
     """
@@ -95,6 +95,10 @@ def examine(
             found += _damage(opened, name, None)
     owners: dict[str, set[str]] = defaultdict(set)
     newest = 0
+    calls: list[Mapping[str, int]] = []
+    # If the sessions cannot be read, that is found below.
+    with suppress(Exception):
+        calls = written_calls(queue)
     known: list[TubeRecord] = []
     with _noted(queue, found, "the registry"):
         known = sorted(queue.registry.records(), key=lambda record: record.name)
@@ -108,7 +112,7 @@ def examine(
                 if ctx.reader.is_dropped():
                     message = "its drop was stopped: the next sweep finishes it"
                     found.append(Problem("dropping", record.name, message))
-                metrics = measure_tube(ctx, [], 0)
+                metrics = measure_tube(ctx, calls, 0)
                 found += _tube(record.name, metrics, overdue, files)
                 for owner in ctx.reader.owners(_MOST):
                     owners[owner].add(record.name)
@@ -183,6 +187,11 @@ def _tube(name: str, metrics: TubeMetrics, overdue: float, files: int) -> Iterat
     if metrics.paused and metrics.ready:
         message = f"is paused, and {metrics.ready} tasks are ready"
         yield Problem("paused", name, f"{message}; `tubeq resume {name}` lets takes find them")
+    if metrics.failing_workers > 0:
+        message = (
+            f"{metrics.failing_workers} worker loops take no tasks, because all their calls fail"
+        )
+        yield Problem("workers", name, f"{message}; their logs have the errors")
     age = metrics.unswept_age
     if age is not None and age > overdue:
         message = f"{metrics.unswept} tasks wait for a sweep, the first for {age:.0f} s"

@@ -36,6 +36,11 @@ _GAUGES = (
     ("tubeq_unswept_tasks", "Tasks that wait for a sweep.", "unswept"),
     ("tubeq_unswept_age_seconds", "Since the first of them changed.", "unswept_age"),
     ("tubeq_paused", "1 if the tube is paused: takes find nothing.", "paused"),
+    (
+        "tubeq_failing_workers",
+        "Worker loops that take no tasks for now, because all their calls failed.",
+        "failing_workers",
+    ),
     ("tubeq_files", "Data files of the tube.", "files"),
     ("tubeq_file_bytes", "Bytes of these files.", "size_bytes"),
     ("tubeq_log_commits", "Commits since the last checkpoint of the log.", "log_commits"),

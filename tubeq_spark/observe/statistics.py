@@ -16,7 +16,7 @@ from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics
 from tubeq_spark.model.states import EVENTS
 from tubeq_spark.model.times import LAST_US, US, from_us, limited_us, of_us
 from tubeq_spark.runtime.context import left_out
-from tubeq_spark.runtime.events import TASKS, calls_of, ended_of, tasks_of
+from tubeq_spark.runtime.events import TASKS, calls_of, ended_of, failing_of, tasks_of
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.task import TaskState
@@ -61,7 +61,7 @@ def tube_table(found: Mapping[str, TubeCounts], limit: int) -> Html:
 
 def written_calls(queue: QueueContext) -> list[Mapping[str, int]]:
     """The counters of all members: stored ones of others, current ones of this member."""
-    others = queue.sessions.calls(queue.session.member)
+    others = queue.sessions.calls(queue.session.member, queue.now_us())
     return [*others, queue.counters.snapshot()]
 
 
@@ -184,6 +184,7 @@ def measure_tube(
         files=table.files,
         size_bytes=table.size_bytes,
         paused=ctx.record.paused,
+        failing_workers=failing_of(ctx.record.id, calls),
     )
 
 

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import EVENTS
+from tubeq_spark.model.states import EVENTS, FAILING, WORKING
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -125,6 +125,12 @@ def calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, 
 def ended_of(tube_id: int, snapshots: Iterable[Mapping[str, int]]) -> int:
     """The number of tasks of a tube that commits of Spark have ended."""
     return _sum(snapshots, f"{tube_id}/{DONE}")
+
+
+def failing_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> int:
+    """The number of worker loops that take no tasks of a tube, because all calls failed."""
+    failing, working = (_sum(snapshots, f"{tube_id}/{name}") for name in (FAILING, WORKING))
+    return failing - working
 
 
 def tasks_of(states: Mapping[str, int], ended: int = 0) -> dict[str, int]:

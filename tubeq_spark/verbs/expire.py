@@ -173,7 +173,7 @@ def release_taken(
     Args:
         ctx: The tube.
         owner: The session that holds the tasks.
-        error: The error of the tasks, in a tube with a backoff; `None` if they have not failed.
+        error: The error of the tasks; `None` if they have not failed.
         unless: Returns whether the tasks stay taken. It is called after they are found: tasks that are taken
             after the call are not released.
 
@@ -182,7 +182,7 @@ def release_taken(
     """
     # An ended lease counts as an end by ttr, not as a release, so it is written first.
     end_due(ctx, ctx.queue.now_us())
-    how = Release(error=error if ctx.record.options.backoff else None, by_backoff=True)
+    how = Release(error=error, by_backoff=True)
 
     def attempt() -> Plan[tuple[int, bool]]:
         now_us = ctx.queue.now_us()

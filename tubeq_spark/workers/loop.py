@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US, to_us
+from tubeq_spark.workers.brake import Brake
 from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.source import log_lost
 
@@ -85,6 +86,7 @@ class Loop:
     _ended_before: int = field(default=0, init=False)
     #: Whether no other call begins, so that failed tasks are held no longer.
     _is_over: bool = field(default=False, init=False)
+    _brake: Brake = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin now."""
@@ -95,6 +97,7 @@ class Loop:
             self._began
         )
         self._counts = {"done": 0, "failed": 0, "buried": 0}
+        self._brake = Brake(self.source.name, self.clock.monotonic, self.source.count)
 
     def run(self) -> WorkReport:
         """Work until the loop ends. If an error ends it, settle the held tasks as far as possible."""
@@ -104,6 +107,8 @@ class Loop:
         except BaseException:
             self._let_go()
             raise
+        finally:
+            self._brake.end()
         return self._report()
 
     def _report(self) -> WorkReport:
@@ -124,7 +129,7 @@ class Loop:
         self._renew()
         self._end_overdue()
         # Calls whose tasks were lost still occupy threads. The tube may have tasks for the other threads.
-        if self._in_hand or self._settles or not (stopping or self._room):
+        if self._in_hand or self._settles or (self._calls and not (stopping or self._room)):
             self._wait_for_calls()
             return True
         return not stopping and self._wait_for_tasks()
@@ -136,6 +141,8 @@ class Loop:
         failed: list[Failure] = []
         for outcome in self.pool.ended():
             self._calls -= 1
+            if self._brake.see(outcome):
+                self._withdraw()
             for task in outcome.done:
                 self._end(task)
             for task in outcome.lost:
@@ -292,6 +299,8 @@ class Loop:
     @property
     def _room(self) -> int:
         """How many more tasks to take, for all calls and ahead."""
+        if self._brake.is_on:
+            return int(not self._calls and not self._brake.waits)
         if not self.source.takes_ahead:
             # A call with fewer tasks than `batch` still occupies a thread.
             return max(0, self.limits.calls - self._calls) * self.limits.batch
@@ -358,6 +367,9 @@ class Loop:
         if self._resumes > now:
             self.clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
+        if self._brake.waits:
+            # The tube may have tasks, so the loop is not idle.
+            self._seen = now
         idle, waits = self.limits.idle, LOOK
         if self._ended:
             waits = min(waits, max(0.001, min(e.until for e in self._ended.values()) - now))

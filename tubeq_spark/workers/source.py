@@ -76,6 +76,15 @@ class Source:
         self._perhaps: set[int] = set()
 
     @property
+    def name(self) -> str:
+        """The name of the tube."""
+        return self._tube.name
+
+    def count(self, event: str) -> None:
+        """Count an event of this loop, for metrics of all programs."""
+        self._tube._ctx.events.count(event, 1)  # noqa: SLF001  (the loop is a part of the tube)
+
+    @property
     def takes_ahead(self) -> bool:
         """Whether more tasks may be taken than calls can begin at once."""
         return not self._tube._ctx.record.options.limit_takes  # noqa: SLF001  (as below)

@@ -158,7 +158,7 @@ def sessions() -> Iterator[Case]:
             yield of_sessions(f"views: {name!r}", lambda table, name=name: table.views(name))
     yield of_sessions("survey: all", lambda table: table.survey(LATER), SURVEY)
     for member in ("", "O'Neil"):
-        yield of_sessions(f"calls: {member!r}", lambda table, member=member: table.calls(member))
+        yield of_sessions(f"calls: {member!r}", lambda table, member=member: table.calls(member, 0))
     yield of_sessions("last_written: 5", lambda table: table.last_written(5))
     calls = {"7/urls": 3, "8/O'Neil {note}": 4}
     counted = Member("O'Neil", "back\\slash", 2, 3, live=False, lease_until=None, calls=calls)

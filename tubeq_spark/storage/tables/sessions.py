@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.membership import Member, SessionView, Survey
+from tubeq_spark.model.states import FAILING, WORKING
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import FAIL, Micros, Type, all_of, any_of, integer, row
@@ -74,14 +75,16 @@ class Sessions(KeyedTable):
             {int(each["key"]): each["seq"] for each in kinds[TRIED]},
         )
 
-    def calls(self, but: str) -> list[Mapping[str, int]]:
+    def calls(self, but: str, now_us: int) -> list[Mapping[str, int]]:
         """The newest counters of all members, including removed ones.
 
         Args:
             but: The member to leave out.
+            now_us: The moment. Of members whose lease has ended before, no loop waits any more.
         """
-        rows = self._newest((_IS_MEMBER | _IS_TOTAL) & (_ROW.key != but), calls=_ROW.calls)
-        return [each["calls"] or {} for each in rows]
+        columns = {"calls": _ROW.calls, **_STATE}
+        rows = self._newest((_IS_MEMBER | _IS_TOTAL) & (_ROW.key != but), **columns)
+        return [_counters(each, now_us) for each in rows]
 
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, with the moments by their own clocks."""
@@ -241,6 +244,14 @@ def _row(member: Member, now_us: int) -> dict[str, Any]:
         "calls": member.calls,
         "at": now_us,
     }
+
+
+def _counters(row: Mapping[str, Any], now_us: int) -> Mapping[str, int]:
+    """The counters of a member; without those of its loops, if its lease has ended."""
+    calls: Mapping[str, int] = row["calls"] or {}
+    if row["status"] == _LIVE and (row["until"] is None or row["until"] > now_us):
+        return calls
+    return {name: count for name, count in calls.items() if not name.endswith((FAILING, WORKING))}
 
 
 def _is_dead(epoch: int) -> Expression:
