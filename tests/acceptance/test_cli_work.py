@@ -38,6 +38,11 @@ def dies_at_first(task):
     if task.data == "bad" and task.attempts == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
+def exits(task):
+    note(task)
+    if task.data == "bad":
+        os._exit(7)
+
 def fails(task):
     raise ValueError("\x1b[31mno address")
 
@@ -142,15 +147,29 @@ def test_work_when_there_is_no_such_function_ends_with_2(
 def test_work_when_a_process_is_killed_starts_another_and_does_all_tasks(
     place: Path, queue: Queue
 ) -> None:
-    queue.cfg(ttr=60)
-    queue["jobs"].put_many([*range(10), "bad"], ttr=4)
+    queue["jobs"].put_many([*range(10), "bad"])
 
     code, result = ended(started(place, "job:dies_at_first", "--processes", "2", "--idle", "6"))
 
     assert code == 0
-    assert result["done"] >= 1
-    assert queue.statistics("jobs")["tasks"]["total"] == 0
-    assert {line.split()[0] for line in seen(place)} == {*map(str, range(10)), "bad"}
+    assert (result["done"], result["failed"], result["buried"]) == (11, 1, 0)
+    # Tasks that were taken ahead lost no attempt.
+    others = {f"{number} 1" for number in range(10)}
+    assert others <= set(seen(place)) == others | {"bad 1", "bad 2"}
+
+
+def test_work_when_a_task_ends_its_process_each_time_buries_it_with_the_reason(
+    place: Path, queue: Queue
+) -> None:
+    queue["jobs"].alter(max_attempts=2)
+    (task,) = queue["jobs"].put_many(["bad"])
+
+    code, result = ended(started(place, "job:exits", "--processes", "2", "--idle", "6"))
+
+    assert (code, result["done"], result["failed"], result["buried"]) == (0, 0, 2, 1)
+    (buried,) = queue["jobs"].tasks_by_state("buried")
+    assert buried.error == "the worker ended with exit code 7 during attempt 2"
+    assert buried.task_id == task.task_id
 
 
 def test_work_when_a_call_takes_too_long_kills_it_before_its_task_goes_back(

@@ -47,7 +47,7 @@ def test_child_when_it_begins_its_first_call_has_said_that_it_is_there(
     said: list[bytes] = []
 
     def loop(_tube: Any, _handler: Any, **_: Any) -> WorkReport:
-        said.append(os.read(theirs, 10))
+        said.append(os.read(theirs, 100))
         return WorkReport(done=1)
 
     monkeypatch.setattr(start, "work", loop)
@@ -57,7 +57,7 @@ def test_child_when_it_begins_its_first_call_has_said_that_it_is_there(
     for each in (pipe, theirs):
         os.close(each)
 
-    assert said == [b"\n"]
+    assert said[0].startswith(b'\n{"session": ')
 
 
 def exit_codes_of_overdue_child(
@@ -71,7 +71,7 @@ def exit_codes_of_overdue_child(
         raise ExitedError
 
     def loop(_tube: Any, _handler: Any, *, ears: Any, **_: Any) -> None:
-        ears.overdue([SimpleNamespace(task_id=1)], [])
+        ears.overdue([SimpleNamespace(task_id=1)])
 
     monkeypatch.setattr(os, "getppid", lambda: parents.pop(0) if len(parents) > 1 else parents[0])
     monkeypatch.setattr(os, "_exit", leave)
@@ -84,7 +84,7 @@ def exit_codes_of_overdue_child(
 
     def run() -> None:
         with suppress(ExitedError):
-            work._child(call, "t", None, {}, pipe)
+            work._child(call, "t", None, {"time_limit": 5}, pipe)
 
     child = threading.Thread(target=run, daemon=True)
     child.start()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +14,10 @@ import pytest
 from tubeq_spark.errors import CommitUnknownError, ConflictError, SessionError, StoreError
 from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.testing import ManualClock
-from tubeq_spark.workers.processes import BAD_USE, ChildFailedError, Overdue, Processes
+from tubeq_spark.workers.processes import BAD_USE, ChildFailedError, Death, Processes
 
 if TYPE_CHECKING:
+    import logging
     from pathlib import Path
 
     from tubeq_spark.workers.loop import WorkReport
@@ -43,7 +46,7 @@ class Parent:
     def __init__(self, place: Path, child: str, count: int = 1) -> None:
         self.clock = ManualClock()
         self.asked = threading.Event()
-        self.given_back: list[Overdue] = []
+        self.given_back: list[Death] = []
         self.reports: list[WorkReport] = []
         # Without the site directories it begins at once.
         command = [sys.executable, "-I", "-S", "-c", CHILD + child, str(place)]
@@ -62,9 +65,10 @@ class Parent:
         """Run them until all have ended."""
         return self._processes.run()
 
-    def give_back(self, child: Overdue) -> None:
-        """Note what a killed child held."""
-        self.given_back.append(child)
+    def give_back(self, death: Death) -> int:
+        """Note what a dead child held."""
+        self.given_back.append(death)
+        return 0
 
     def told(self, report: WorkReport) -> None:
         """Note what all have done so far."""
@@ -76,6 +80,11 @@ class Parent:
             child.process.kill()
 
 
+def without_pid(record: logging.LogRecord) -> str:
+    """A line of the log about a process."""
+    return re.sub(r"process \d+", "process N", record.getMessage())
+
+
 def test_child_when_it_dies_with_1_is_started_again_after_a_while(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,8 +93,40 @@ def test_child_when_it_dies_with_1_is_started_again_after_a_while(
     assert parent.run().done == 1
 
     assert parent.clock.monotonic() >= 1
-    assert [record.getMessage() for record in caplog.records] == [
-        "a worker process died (1); another begins in 2 s"
+    assert [without_pid(record) for record in caplog.records] == [
+        "worker process N ended with exit code 1 without a task in a call; another one begins in 2 s"
+    ]
+    # It has told no session, so it holds nothing.
+    assert not parent.given_back
+
+
+@pytest.mark.parametrize(
+    ("ends", "cause"),
+    [
+        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+        ("os._exit(7)", "ended with exit code 7"),
+    ],
+)
+def test_child_when_it_dies_in_a_call_fails_its_task_and_gives_back_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ends: str, cause: str
+) -> None:
+    child = f"""
+if not is_first('a'): os._exit(0)
+tell('{{"session": "s"}}')
+tell('{{"begun": [[1, 1], [2, 1]]}}')
+tell('{{"over": [1, 2]}}')
+tell('{{"begun": [[3, 2]]}}')
+tell('{{"done": 2}}')
+{ends}
+"""
+    parent = Parent(tmp_path, child)
+
+    report = parent.run()
+
+    assert (report.done, report.failed) == (2, 1)
+    assert parent.given_back == [Death("s", {3: f"the worker {cause} during attempt 2"})]
+    assert [without_pid(record) for record in caplog.records] == [
+        f"worker process N {cause} during task 3 (attempt 2); another one begins in 2 s"
     ]
 
 
@@ -106,8 +147,9 @@ def test_child_when_it_ends_after_a_stop_was_asked_for_has_died_only_by_other_co
 
     assert parent.run().done == 1
 
-    logged = [record.getMessage() for record in caplog.records]
-    assert logged == (["a worker process died (1)"] if code == "1" else [])
+    logged = [without_pid(record) for record in caplog.records]
+    died = ["worker process N ended with exit code 1 without a task in a call"]
+    assert logged == (died if code == "1" else [])
 
 
 class StoppedTwice(Parent):
@@ -153,7 +195,10 @@ def test_child_when_it_says_nothing_more_is_killed_and_another_begins(
 
     assert Impatient(tmp_path, child).run().done == 2
 
-    assert caplog.records[0].getMessage() == "a worker process was killed: it said nothing for 24 s"
+    assert without_pid(caplog.records[0]) == (
+        "worker process N was killed by SIGKILL, because the process said nothing for 24 s, without "
+        "a task in a call; another one begins in 0 s"
+    )
 
 
 class StoppedTogether(Parent):
@@ -192,7 +237,17 @@ def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_sign
     assert parent.run().done == 1
 
 
-OVERDUE = 'tell(\'{"session": "s", "overdue": [1], "held": [2]}\')\ntime.sleep(600)\n'
+OVERDUE = """
+tell('{"session": "s"}')
+tell('{"begun": [[1, 2]]}')
+tell('{"begun": [[2, 1]]}')
+tell('{"overdue": [1], "why": "the call took longer than 5 s"}')
+time.sleep(600)
+"""
+#: Only the task of the call that took too long has failed.
+DEATH = Death(
+    "s", {1: "the call took longer than 5 s: the worker was killed by SIGKILL during attempt 2"}
+)
 
 
 def ended(parent: Parent) -> Exception | None:
@@ -236,7 +291,7 @@ def test_parent_when_an_error_ends_it_kills_a_child_that_tells_then_that_it_is_o
 
     assert isinstance(error, ChildFailedError)
     assert error.code == BAD_USE
-    assert parent.given_back == [Overdue("s", [1], [2])]
+    assert parent.given_back == [DEATH]
 
 
 def test_parent_when_an_error_ends_it_reads_what_children_tell_until_they_end(
@@ -257,12 +312,12 @@ class Failing(Parent):
 
     def __init__(self, place: Path, error: Exception) -> None:
         super().__init__(
-            place, f"if is_first('a'):\n  {OVERDUE.replace(chr(10), '; ')}\ntell('{{\"done\": 1}}')"
+            place, f"if is_first('a'):{indent(OVERDUE, '  ')}\ntell('{{\"done\": 1}}')"
         )
         self._error = error
 
-    def give_back(self, child: Overdue) -> None:
-        super().give_back(child)
+    def give_back(self, death: Death) -> int:
+        super().give_back(death)
         raise self._error
 
 
@@ -291,5 +346,5 @@ def test_parent_when_the_storage_fails_for_a_moment_leaves_tasks_of_a_killed_chi
 
     assert parent.reports[-1].done == 1
     assert caplog.records[-1].getMessage() == (
-        f"tasks [1, 2] of a killed worker process come back when their leases end: {error}"
+        f"the tasks of a dead worker process come back when their leases end: {error}"
     )

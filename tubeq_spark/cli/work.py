@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,6 @@ from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TakenUtubes, TubeName
 from tubeq_spark.cli.program import load_function
-from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.task import Task
     from tubeq_spark.workers.handlers import Failure, WorkReport
-    from tubeq_spark.workers.processes import Overdue
+    from tubeq_spark.workers.processes import Death
 
 #: Seconds between two lines about the progress.
 _TELL = 10.0
@@ -89,7 +88,7 @@ def work(
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
     elif processes > 1 or (time_limit is not None and not is_async(handler)):
-        _show(call, tube, _parent(call, tube, processes, time_limit))
+        _show(call, tube, _parent(call, tube, processes, time_limit, bury))
     else:
         with call.queue(tube=tube) as queue:
             from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
@@ -139,22 +138,26 @@ def _show(call: Call, tube: str, report: WorkReport) -> None:
 # -- processes ---------------------------------------------------------------------------------------
 
 
-def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> WorkReport:
+def _parent(
+    call: Call,
+    tube: str,
+    processes: int,
+    time_limit: float | None,
+    buries: bool,
+) -> WorkReport:
     """Run the same command in children."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
     from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
-    from tubeq_spark.workers.handlers import took_too_long  # noqa: PLC0415
-    from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
+    from tubeq_spark.workers.processes import (  # noqa: PLC0415
+        ChildFailedError,
+        Processes,
+        settle_death,
+    )
 
-    def give_back(child: Overdue) -> None:
+    def give_back(death: Death) -> int:
         # Errors of this queue need not end the call, and `stop` handles signals.
-        with call.opened(child.session, tube=tube) as queue:
-            source = queue.tube(tube)
-            late = set(child.overdue)
-            for task_id in (*child.overdue, *child.held):
-                error = took_too_long(time_limit) if task_id in late else None
-                with suppress(NotTakenError):
-                    source.release(task_id, error=error)
+        with call.opened(death.session, tube=tube) as queue:
+            return settle_death(queue.tube(tube), death, buries=buries)
 
     with call.answering():
         stop = Stop(None, Wake())
@@ -238,19 +241,22 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
         from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
-        def overdue(late: Sequence[Task], held: Sequence[Task]) -> None:
-            pipe.write(
-                {
-                    "session": str(queue.session_uuid),
-                    "overdue": [task.task_id for task in late],
-                    "held": [task.task_id for task in held],
-                }
-            )
+        def overdue(late: Sequence[Task]) -> None:
+            why = f"the call took longer than {options['time_limit']:g} s"
+            pipe.write({"overdue": [task.task_id for task in late], "why": why})
             # The parent kills this process, which must settle no task in between.
             while has_parent():
                 stop.wait(_LOOK)
             # The call may run for ever. Its tasks come back when their leases end.
             os._exit(ExitCode.FAILED)
 
-        ears = Ears(tell, _failure_teller(call), overdue, hands_on=True)
+        def watch(tasks: Sequence[Task], begins: bool) -> None:
+            if begins:
+                pipe.write({"begun": [(task.task_id, task.attempts) for task in tasks]})
+            else:
+                pipe.write({"over": [task.task_id for task in tasks]})
+
+        # The parent settles the tasks of this process when it has died.
+        pipe.write({"session": str(queue.session_uuid)})
+        ears = Ears(tell, _failure_teller(call), overdue, watch, hands_on=True)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

@@ -102,15 +102,16 @@ class Ears:
     Attributes:
         progress: Called with the report so far, after each step of the loop.
         failed: Called with each failed task.
-        overdue: Called with the tasks of calls that have run for too long, and all other tasks in hand. It ends
-            the process.
+        overdue: Called with the tasks of calls that have run for too long. It ends the process.
+        calls: Called by the threads of calls with the tasks of each call, and whether it begins; else it is over.
         hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
             as SIGINT.
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None
     failed: Callable[[Failure], object] = lambda _: None
-    overdue: Callable[[Sequence[Task], Sequence[Task]], object] = lambda *_: None
+    overdue: Callable[[Sequence[Task]], object] = lambda _: None
+    calls: Callable[[Sequence[Task], bool], object] = lambda *_: None
     hands_on: bool = False
 
 
@@ -160,6 +161,8 @@ class Calls:
         self.ends = False
         #: Called with the tasks of each call that begins in a thread.
         self.begins: Callable[[Sequence[Task]], object] = lambda _: None
+        #: Called with the tasks of each call, and whether it begins; else it is over.
+        self.watch: Callable[[Sequence[Task], bool], object] = lambda *_: None
         #: The context manager of a call: its span, if the program wants one.
         self.span: Callable[[Sequence[Task]], AbstractContextManager[object]] = (
             contextlib.nullcontext
@@ -170,6 +173,7 @@ class Calls:
         tries = _Tries(tasks, self.is_held)
         while held := tries.next():
             self.begins(held)
+            self.watch(held, True)  # noqa: FBT003  (it begins)
             try:
                 with self.span(held):
                     result = self._handler(self._argument(held))
@@ -177,6 +181,7 @@ class Calls:
                 tries.returned(held, result)
             except BaseException as error:  # noqa: BLE001  (a handler that exits must not end its thread)
                 tries.raised(held, error)
+            self.watch(held, False)  # noqa: FBT003  (it is over)
         return tries.outcome
 
     async def call_async(self, tasks: Sequence[Task]) -> Outcome:
@@ -184,6 +189,7 @@ class Calls:
         tries = _Tries(tasks, self.is_held)
         while held := tries.next():
             limit = asyncio.timeout(self._time_limit)
+            self.watch(held, True)  # noqa: FBT003  (it begins)
             try:
                 with self.span(held):
                     async with limit:
@@ -195,6 +201,7 @@ class Calls:
                 if isinstance(error, asyncio.CancelledError) and self.ends:
                     raise
                 tries.raised(held, took_too_long(self._time_limit) if limit.expired() else error)
+            self.watch(held, False)  # noqa: FBT003  (it is over)
         return tries.outcome
 
     def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:

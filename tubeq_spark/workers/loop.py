@@ -353,11 +353,9 @@ class Loop:
         if late:
             # Tasks that no call has begun, and ended ones, are settled before the process is killed.
             self._settle_now()
-            ids = {task.task_id for task in late}
-            held = self._held
             # This is the last chance to report.
             self.ears.progress(self._report())
-            self.ears.overdue(late, [task for task in held if task.task_id not in ids])
+            self.ears.overdue(late)
 
     # -- waiting -----------------------------------------------------------------------------
 

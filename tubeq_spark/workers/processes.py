@@ -1,7 +1,8 @@
 """Runs several processes that work on one tube: starts them, starts dead ones again, and asks them to end.
 
-Each child writes lines of JSON to a pipe: its report so far, or that a handler has run for too long. A child with
-such a handler is killed first, and then its tasks are given back.
+Each child writes lines of JSON to a pipe: its session, its report so far, the tasks of calls that begin and end, or that
+a call has run for too long. Such a child is killed. When a child has died, the tasks of its calls have failed, and its
+other tasks are given back.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import SessionError
-from tubeq_spark.workers.handlers import WorkReport
+from tubeq_spark.task import TaskState
+from tubeq_spark.workers.handlers import Failure, WorkReport
 from tubeq_spark.workers.loop import LOOK
-from tubeq_spark.workers.source import OF_STORAGE, require_passing
+from tubeq_spark.workers.source import OF_STORAGE, Source, require_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.runtime.stopping import Stop
+    from tubeq_spark.tube import Tube
 
 log = logging.getLogger(__name__)
 
@@ -42,18 +45,16 @@ _TERMINATED = tuple(code for sent in _HANDED_ON for code in (-sent, 128 + sent))
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
-    """A child whose handler has run for too long.
+class Death:
+    """A child that died.
 
     Attributes:
         session: The session of the child.
-        overdue: Ids of the tasks that were in that handler.
-        held: Ids of all other tasks that it holds.
+        errors: The tasks that have failed by it, with the error of each.
     """
 
     session: str
-    overdue: Sequence[int]
-    held: Sequence[int]
+    errors: Mapping[int, str]
 
 
 @dataclass(eq=False)
@@ -61,11 +62,53 @@ class _Child:
     process: subprocess.Popen[bytes]
     pipe: int
     began: float
+    session: str = ""
     report: WorkReport = field(default_factory=WorkReport)
     text: bytes = b""
-    overdue: Overdue | None = None
+    #: The attempts of the tasks in calls, by id.
+    in_calls: dict[int, int] = field(default_factory=dict)
+    #: The tasks whose call has run for too long; `None` if there is none.
+    overdue: Sequence[int] | None = None
+    #: Why the parent has killed it.
+    why: str = ""
     #: When it wrote to the pipe last.
     heard: float | None = None
+
+    def hear(self, said: dict[str, Any]) -> None:
+        """Hear what the child says in a line."""
+        if "begun" in said:
+            self.in_calls.update((number, attempts) for number, attempts in said["begun"])
+        elif "over" in said:
+            for number in said["over"]:
+                self.in_calls.pop(number, None)
+        elif "session" in said:
+            self.session = said["session"]
+        elif "overdue" in said:
+            self.overdue, self.why = said["overdue"], said["why"]
+            self.process.kill()
+        else:
+            self.report = WorkReport(**said)
+
+    def death(self, cause: str) -> Death:
+        """The tasks that have failed because it died: those in calls, or those whose call has run for too long."""
+        why = f"{self.why}: " if self.why else ""
+        failed = self.in_calls if self.overdue is None else self.overdue
+        return Death(
+            self.session,
+            {
+                number: f"{why}the worker {cause} during attempt {self.in_calls[number]}"
+                for number in failed
+                if number in self.in_calls
+            },
+        )
+
+    def tasks(self, death: Death) -> str:
+        """A text about the tasks that have failed because it died."""
+        why = f", because {self.why}," if self.why else ""
+        failed = [f"{number} (attempt {self.in_calls[number]})" for number in death.errors]
+        if not failed:
+            return f"{why} without a task in a call"
+        return f"{why} during task{'s' if len(failed) > 1 else ''} {', '.join(failed)}"
 
 
 class ChildFailedError(Exception):
@@ -90,7 +133,7 @@ class Processes:
         count: How many run at a time.
         stop: Ends the children, as it ends a loop.
         clock: Real time.
-        give_back: Gives back the tasks of a child that was killed.
+        give_back: Settles the tasks of a child that died, and returns how many it buried.
         told: Called with the report of all children so far.
         silence: Seconds of silence after which a child is killed that has written before: a handler that lets
             no other thread run prevents its report that the call is overdue.
@@ -100,7 +143,7 @@ class Processes:
     count: int
     stop: Stop
     clock: Clock
-    give_back: Callable[[Overdue], None]
+    give_back: Callable[[Death], int]
     told: Callable[[WorkReport], object]
     silence: float = float("inf")
     _children: list[_Child] = field(default_factory=list, init=False)
@@ -188,9 +231,7 @@ class Processes:
                 # All processes may have been stopped, so the silence begins anew.
                 child.heard = now
             if child.heard is not None and now - child.heard > self.silence:
-                log.warning(
-                    "a worker process was killed: it said nothing for %g s", now - child.heard
-                )
+                child.why = f"the process said nothing for {now - child.heard:g} s"
                 child.heard = None
                 child.process.kill()
 
@@ -204,12 +245,7 @@ class Processes:
         *lines, child.text = (child.text + said).split(b"\n")
         # An empty line only says that the child is alive.
         for line in filter(None, lines):
-            told: dict[str, Any] = json.loads(line)
-            if "session" in told:
-                child.overdue = Overdue(**told)
-                child.process.kill()
-            else:
-                child.report = WorkReport(**told)
+            child.hear(json.loads(line))
 
     def _signal(self) -> None:
         """Hand signals on to the children, also if this process ends by an error."""
@@ -229,40 +265,74 @@ class Processes:
         os.close(child.pipe)
         self._children.remove(child)
         self._before += child.report
-        now = self.clock.monotonic()
-        if child.overdue is not None:
-            log.warning(
-                "a worker process was killed: tasks %s took too long", child.overdue.overdue
-            )
-            self._before += WorkReport(failed=len(child.overdue.overdue))
-            self._starts.append(now)
-            self._settle(child.overdue)
-        elif code == BAD_USE:
+        if code == BAD_USE:
             raise ChildFailedError(code)
-        elif self._is_ending:
-            if code not in (0, *_TERMINATED):
-                log.warning("a worker process died (%d)", code)
-        elif code != 0:
-            self._wait = _FIRST if now - child.began > _MOST else min(2 * self._wait, _MOST)
-            log.warning("a worker process died (%d); another begins in %g s", code, self._wait)
-            self._starts.append(now + self._wait)
+        if code == 0 or (self._is_ending and code in _TERMINATED and not child.in_calls):
+            return
+        cause = _cause(code)
+        death = child.death(cause)
+        log.warning(
+            "worker process %d %s%s%s",
+            *(child.process.pid, cause, child.tasks(death), self._replacement(child)),
+        )
+        self._before += WorkReport(failed=len(death.errors))
+        if child.session:
+            self._settle(death)
 
-    def _settle(self, killed: Overdue) -> None:
-        """Give back the tasks of a killed child, or leave them to the ends of their leases."""
+    def _replacement(self, child: _Child) -> str:
+        """Plan the start of another child in the place of a dead one, and say when it begins."""
+        if self._is_ending:
+            return ""
+        now, wait = self.clock.monotonic(), 0.0
+        if not child.why:
+            self._wait = _FIRST if now - child.began > _MOST else min(2 * self._wait, _MOST)
+            wait = self._wait
+        self._starts.append(now + wait)
+        return f"; another one begins in {wait:g} s"
+
+    def _settle(self, death: Death) -> None:
+        """Settle the tasks of a dead child, or leave them to the ends of their leases."""
         try:
-            self.give_back(killed)
+            self._before += WorkReport(buried=self.give_back(death))
         except SessionError:
             # The session is over, so its tasks were given back.
-            log.info("the session of a killed worker process was over: %s", killed.session)
+            log.info("the session of a dead worker process was over: %s", death.session)
         except OF_STORAGE as error:
             require_passing(error)
-            tasks = [*killed.overdue, *killed.held]
             log.warning(
-                "tasks %s of a killed worker process come back when their leases end: %s",
-                tasks,
-                error,
+                "the tasks of a dead worker process come back when their leases end: %s", error
             )
 
     def _report(self, began: float) -> WorkReport:
         own = replace(self._before, seconds=self.clock.monotonic() - began)
         return sum((child.report for child in self._children), own)
+
+
+def _cause(code: int) -> str:
+    """How a process has ended, by its exit code."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def settle_death(tube: Tube, death: Death, *, buries: bool) -> int:
+    """Release the failed tasks of a dead process, and give back its other tasks without a used attempt.
+
+    Args:
+        tube: The tube, by a queue object that has joined the session of the process.
+        death: Its tasks.
+        buries: Whether failed tasks are buried.
+
+    Returns:
+        The number of buried tasks.
+    """
+    source = Source(tube, 1, None, buries=buries)
+    held = [t for t in tube.tasks_by_state(TaskState.TAKEN) if t.owner == death.session]
+    buried, _ = source.fail(
+        [Failure(t, death.errors[t.task_id]) for t in held if t.task_id in death.errors]
+    )
+    source.give_back([t for t in held if t.task_id not in death.errors])
+    return buried

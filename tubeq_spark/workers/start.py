@@ -59,6 +59,7 @@ def work(  # noqa: PLR0913  (the contract)
     calls.span = partial(ctx.queue.traces.of_handler, ctx.record)
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     ears = ears or Ears()
+    calls.watch = ears.calls
     ends = Stop(stop, pool.woken, each_once=ears.hands_on)
     try:
         with ends.on_signals():
