@@ -77,8 +77,7 @@ def row_after(
         case Become(dest, after):
             data = after.data if change.data else row.data
             of_row = {
-                name: getattr(row, name)
-                for name in ("task_id", "utube", "created", "ttr", "taken_at", "error")
+                name: getattr(row, name) for name in ("task_id", "utube", "created", "ttr", "error")
             }
             return replace(after, **of_row, segment=dest, data=data, owner=None, take_id=None)
 
@@ -93,7 +92,7 @@ def taken(row: StoredTask, segment: int, take_id: int, lease: NewLease) -> Store
         state=TaskState.TAKEN,
         attempts=row.attempts + 1,
         next_event=lease.end(row.ttr),
-        taken_at=lease.at_us,
+        since=lease.at_us,
     )
 
 
@@ -102,8 +101,13 @@ def _given_back(change: GiveBack, row: StoredTask, max_attempts: int | None) -> 
     if state is None:
         state = after_giving_back(row.attempts, max_attempts)
     attempts = row.attempts - change.untaken if change.attempts is None else change.attempts
-    row = _failed(row, change)
+    row = replace(_failed(row, change), since=_since(change, row))
     return replace(row.given_back(state), segment=change.dest, attempts=attempts)
+
+
+def _since(change: GiveBack, row: StoredTask) -> int | None:
+    """When the state after a change begins."""
+    return row.next_event if change.event in ("ttr", "delay") else change.now_us
 
 
 def effective(row: StoredTask, now_us: int, max_attempts: int | None) -> TaskState | None:
@@ -162,7 +166,7 @@ def _failed(row: StoredTask, change: GiveBack) -> StoredTask:
 
 
 def _delayed(change: GiveBack, row: StoredTask, max_attempts: int | None) -> StoredTask:
-    row = _failed(replace(row, segment=change.dest), change)
+    row = _failed(replace(row, segment=change.dest, since=_since(change, row)), change)
     delay_us = change.delay_us
     if isinstance(delay_us, Backoff):
         delay_us = delay_us.delay_us(row.attempts, row.task_id)
@@ -238,18 +242,21 @@ HELD = [row for row in GRID if row.state is TaskState.TAKEN]
 #: Changes, and the rows that they may be made to.
 CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "removed": (Remove(), GRID),
-    "released": (GiveBack(9), HELD),
+    "released": (GiveBack(9, now_us=NOW), HELD),
     "written": (lease_ended(9, NOW, None), HELD),
     "written_with_a_backoff": (lease_ended(9, NOW, BACKOFF), HELD),
     "written_with_a_backoff_of_no_delay": (lease_ended(9, NOW, Backoff(first=0)), HELD),
-    "buried": (GiveBack(9, TaskState.BURIED), GRID),
-    "kicked": (GiveBack(9, TaskState.READY, attempts=0), GRID),
-    "undone": (GiveBack(9, TaskState.READY, untaken=True), HELD),
+    "buried": (GiveBack(9, TaskState.BURIED, now_us=NOW), GRID),
+    "kicked": (GiveBack(9, TaskState.READY, attempts=0, now_us=NOW), GRID),
+    "undone": (GiveBack(9, TaskState.READY, untaken=True, now_us=NOW), HELD),
     "delayed": (GiveBack(9, delay_us=7 * US, now_us=NOW), HELD),
     "delayed_for_ever": (GiveBack(9, delay_us=None, now_us=NOW), HELD),
-    "failed": (GiveBack(9, error="it's ${bad}\n…"), HELD),
-    "failed_each": (GiveBack(9, error={row.task_id: f"at {row.task_id}" for row in GRID}), GRID),
-    "buried_with_an_error": (GiveBack(9, TaskState.BURIED, error="why"), GRID),
+    "failed": (GiveBack(9, error="it's ${bad}\n…", now_us=NOW), HELD),
+    "failed_each": (
+        GiveBack(9, error={row.task_id: f"at {row.task_id}" for row in GRID}, now_us=NOW),
+        GRID,
+    ),
+    "buried_with_an_error": (GiveBack(9, TaskState.BURIED, error="why", now_us=NOW), GRID),
     "failed_and_delayed": (
         GiveBack(9, delay_us=7 * US, now_us=NOW, error="why"),
         HELD,

@@ -259,8 +259,8 @@ class Tube:
 
         Args:
             items: Data, or `PutItem`s with their own options.
-            **options: As for `put`; defaults for the items. With one `unique` for all items only one
-                task is added: give each `PutItem` its own.
+            **options: As for `put`; defaults for the items. `unique` is refused for several items: give
+                each `PutItem` its own.
 
         Returns:
             The tasks in the order of the items; added tasks have ascending ids. For an item whose
@@ -510,6 +510,7 @@ class Tube:
             taken: Taken | None = self._together.submit(request)
             if taken is None or self._is_still_allowed(before, taken):
                 return taken
+        self._current.require_here(before)
         return None
 
     def _is_still_allowed(self, before: TubeRecord, taken: Taken) -> bool:
@@ -757,6 +758,10 @@ class Tube:
         renews the leases of all its tasks at half of their ttr; that changes neither `ttr` nor `ttl`. It can
         still lose a task: the process was stopped for longer than the lease, or the handler or another program
         settled the task. Such a task is logged, and not counted in the report.
+
+        When ten tasks in a row have failed, of all threads together, the loop takes no more tasks, gives
+        back the prefetched ones without a used attempt, and tries one task after 10 seconds, then after
+        growing pauses of up to 60. It goes on when one succeeds. `metrics` and `health` show that it waits.
 
         If an error ends the loop, such as a dropped tube, it begins no more calls, settles the finished tasks,
         and releases the others, including those of running calls.
@@ -1158,7 +1163,7 @@ class Tube:
         Returns:
             Columns `task_id, state, pri, utube, data, created, ttl, ttr, next_event, attempts,
             owner, taken_at, error`; durations in seconds, times as UTC timestamps. `owner` is the session
-            that holds a taken task. `taken_at` is when a task was last taken, also if it is not taken now.
+            that holds a taken task, and `taken_at` when it was taken.
 
         Commits: none.
         """

@@ -145,7 +145,7 @@ def test_kick_where_a_condition_holds_begins_anew_counts_and_tells(
         tube.bury(task.task_id)
     tube.on_task_change(changes)
 
-    assert tube.kick(where="attempts = 1 AND taken_at IS NOT NULL AND data = '\"b\"'") == 1
+    assert tube.kick(where="attempts = 1 AND taken_at IS NULL AND data = '\"b\"'") == 1
 
     assert changes == [("kick", "b", "r")]
     assert calls(queue, tube)["kick"] == 1

@@ -29,14 +29,14 @@ def as_table(rows: list[StoredTask]) -> pa.Table:
     values: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in names}
     values["claim"] = values.pop("take_id")
     values["state"] = [state.value for state in values["state"]]
-    for name in ("created", "next_event", "expires_at", "taken_at"):
+    for name in ("created", "next_event", "expires_at", "since"):
         values[name] = [from_us(moment) for moment in values[name]]
     moment = pa.timestamp("us", "UTC")
     kinds = {"pri": pa.int32(), "attempts": pa.int32()}
     kinds |= dict.fromkeys(
         ("utube", "data", "state", "owner", "error", "unique", "trace"), pa.string()
     )
-    kinds |= dict.fromkeys(("created", "next_event", "expires_at", "taken_at"), moment)
+    kinds |= dict.fromkeys(("created", "next_event", "expires_at", "since"), moment)
     return pa.table({n: pa.array(v, kinds.get(n, pa.int64())) for n, v in values.items()})
 
 
@@ -46,7 +46,7 @@ def changed(
     """The rows after a change, as Spark makes it."""
     sets = clause_of(table, Every(), change).sets
     assert sets is not None
-    columns = set(as_table(GRID[:1]).column_names) | {"taken_at"}
+    columns = set(as_table(GRID[:1]).column_names) | {"since"}
     assert set(sets) <= columns, "no column that is not compared"
     names = as_table(GRID[:1]).column_names
     after = [f"{text_of(sets.get(name, Column(name, 't')))} AS {name}" for name in names]

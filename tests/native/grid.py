@@ -218,7 +218,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
             "expires_at": chance.choice(_MOMENTS),
             "owner": chance.choice(_OWNERS) if segment else chance.choice((None, *NAMES)),
             "attempts": chance.choice((0, 1, 2, 3, 4, None)),
-            "taken_at": chance.choice((None, NOW)),
+            "since": chance.choice((None, NOW)),
             "claim": chance.choice((None, -5, -6, -21, -19, segment, -_LAST - 1)),
             "change": chance.choice((None, "take")),
             "error": None if number % 3 else f"error {number}",

@@ -78,13 +78,13 @@ def settle(segment: int, task_id: int, dest: int) -> Callable[[Place], object]:
 
     def run(place: Place) -> object:
         rows = rows_named((segment, task_id))
-        return place.run(place.statements.settle(rows, [(Every(), GiveBack(dest))]))
+        return place.run(place.statements.settle(rows, [(Every(), GiveBack(dest, now_us=0))]))
 
     return run
 
 
 def whole(segment: int, dest: int) -> Callable[[Place], object]:
-    changes = [(Every(), GiveBack(dest))]
+    changes = [(Every(), GiveBack(dest, now_us=0))]
     return lambda p: p.run(p.statements.settle(whole_segments([segment]), changes))
 
 
@@ -197,6 +197,6 @@ def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> N
     before, version = place.stored(), place.version(place.tube)
     rows = rows_named((HELD, 70), (KEPT, 70))
     with pytest.raises(RefusedError) as refused:
-        place.run(place.statements.settle(rows, [(Every(), GiveBack(FRESH))]))
+        place.run(place.statements.settle(rows, [(Every(), GiveBack(FRESH, now_us=0))]))
     assert outcome_of(refused.value) is Outcome.STALE
     assert (place.stored(), place.version(place.tube)) == (before, version)

@@ -201,7 +201,7 @@ PLANTED: list[tuple[str, str, int, Callable[[Path], None], str]] = [
     ("utubes", "put", 1, lambda c: plant_rows(c, sets(utube="a", pri=-5)), "order"),
     ("utubes", "put", 2, lambda c: plant_rows(c, sets(utube="b", pri=-5)), "order"),
     ("utubes", "take", 1, lambda c: plant_rows(c, sets(utube="c")), "step"),
-    ("rated", "take", 1, lambda c: plant_rows(c, sets(taken_at=_BEGAN)), "rate"),
+    ("rated", "take", 1, lambda c: plant_rows(c, sets(since=_BEGAN)), "rate"),
     ("full", "put", 1, lambda c: plant_rows(c, another), "capacity"),
 ]
 

@@ -138,6 +138,50 @@ def test_create_tube_when_one_is_there_with_other_options_says_so(
         queue.create_tube("work", "fifottl", if_not_exists="as")
 
 
+def test_put_many_when_several_items_have_one_key_is_refused(queue: Any) -> None:
+    tube = queue.create_tube("work")
+    with pytest.raises(InvalidOptionError, match=r"^unique='a': must be given to each PutItem"):
+        tube.put_many([1, 2], unique="a")
+    assert [put.data for put in tube.put_many([1], unique="a")] == [1]
+    assert tube.put_many([], unique="a") == []
+
+
+@pytest.mark.parametrize("handler", [lambda: None, lambda _a, _b: None, None, 7])
+def test_handlers_that_cannot_take_a_task_are_refused_before_a_take(
+    queue: Any, handler: Any
+) -> None:
+    tube = queue.create_tube("work")
+    tube.put("a")
+    with pytest.raises(InvalidOptionError, match=r"^handler=.*: must be a function of a task"):
+        tube.work(handler, idle=0)
+    with tube.take_arrow(1) as batch:
+        with pytest.raises(InvalidOptionError, match=r"^handler=.*: must be a function of the"):
+            batch.process(handler)
+        batch.release()
+    assert tube.peek(next(tube.tasks_by_state("ready"))).attempts == 1
+
+
+def test_callbacks_that_cannot_take_a_task_and_an_event_are_refused(queue: Any) -> None:
+    tube = queue.create_tube("work")
+    with pytest.raises(
+        InvalidOptionError, match=r"a function of \(task, event\), or None: too many"
+    ):
+        tube.on_task_change(lambda _: None)
+    tube.on_task_change(lambda *_: None)
+
+
+def test_errors_of_tasks_begin_at_the_functions_of_the_program(queue: Any) -> None:
+    def handler(_: Task) -> None:
+        raise ValueError("bad")
+
+    tube = queue.create_tube("work", "fifottl")
+    tube.put("a")
+    tube.work(handler, idle=0, on_error="bury")
+    first, frame, *_ = next(tube.tasks_by_state("buried")).error.splitlines()
+    assert first == "ValueError: bad"
+    assert __file__ in frame
+
+
 def test_statistics_of_a_tube_are_those_of_the_queue(queue: Any) -> None:
     tube = queue.create_tube("work")
     tube.put("a")

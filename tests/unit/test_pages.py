@@ -52,7 +52,13 @@ def snapshot(*problems: Problem, location: str = "/data/q", **tubes: TubeSnapsho
 
 def tube(name: str = "mail", *, done: int = 10, stored: int = 1_209, **given: Any) -> TubeSnapshot:
     counts = {"ready": 1_200, "delayed": 2, "taken": 3, "buried": 4, "leases_ending": 0}
-    ages = {"oldest_ready_age": 90.0, "unswept": 5, "unswept_age": 3600.0, "conflicts": 7}
+    ages = {
+        "oldest_ready_age": 90.0,
+        "oldest_put_age": 95.0,
+        "unswept": 5,
+        "unswept_age": 3600.0,
+        "conflicts": 7,
+    }
     stored_in = {"commits": 99, "last_commit": AT, "log_commits": None, "files": 12}
     values: dict[str, Any] = {"type": "fifo", "calls": {"put": 1_300}, "size_bytes": 3_400_000}
     metrics = TubeMetrics(**values | counts | ages | stored_in | given)

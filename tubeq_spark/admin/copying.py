@@ -3,7 +3,8 @@
 Steps, after a sweep of the source: refuse if tasks are taken or may be taken; write a mark; copy the tables of the
 tubes, file by file; make the table of sessions, with the bounds of all id slots; make the registry in one commit;
 remove the mark. Before the registry exists the target is no queue, and nobody can open it. Nothing is written to the
-source.
+source, unless it is closed: then, before the registry is made, its tubes are marked as moved, and the copy waits until
+all programs have seen that.
 
 If the copy is interrupted, its files must be removed before the next call. A call that was paused meanwhile finds the
 mark of that call, and makes no registry.
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 #: The mark at the target during a copy: the number of the call.
 _MARK = "_tubeq_copy.json"
+#: Seconds within which all programs see that a tube was moved, as it is promised of `Tube.pause`.
+_SEEN_WITHIN = 5.0
 _ROW = row()
 
 
@@ -58,6 +61,8 @@ def copy(
     tubes: Sequence[TubeContext],
     target: object,
     target_options: StorageOptions | None,
+    *,
+    close: bool,
 ) -> CopyReport:
     """Copy a queue that was just swept.
 
@@ -66,6 +71,7 @@ def copy(
         tubes: All its tubes.
         target: The new location.
         target_options: The options by which the target is reached.
+        close: Whether the source is closed for puts and takes.
 
     Raises:
         InvalidOptionError: The target is no location, or one of source and target is within the other.
@@ -82,11 +88,11 @@ def copy(
         # The state is read before the checks of tubes and tasks, so later changes make it differ.
         state = _state_of(queue, kept)
         _require_all(queue, tubes)
-        _require_quiet(queue, tubes)
+        _require_quiet(queue, tubes, close=close)
         work = _Copy(queue, engines, new, uuid4().bytes)
         with queue.engine.reading():
             work.begin()
-            work.run(kept, state)
+            work.run(kept, state, close=close)
         temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
         return CopyReport({ctx.record.name: work.tasks(ctx) for ctx in kept}, temporary)
     finally:
@@ -106,7 +112,7 @@ def _require_all(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
         raise _changed("the list of tubes")
 
 
-def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
+def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext], *, close: bool) -> None:
     """Refuse a source whose tasks are taken, or may be taken meanwhile."""
     for ctx in tubes:
         is_taken = ctx.table.mine() & (_ROW.state == TaskState.TAKEN.value)
@@ -114,12 +120,13 @@ def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
         if taken:
             msg = f"tube {ctx.record.name!r} has {taken} taken tasks: ack or release them first"
             raise TubeBusyError(msg)
-    running = [ctx.record.name for ctx in tubes if not ctx.record.paused]
+    running = [ctx.record.name for ctx in tubes if not (close or ctx.record.paused)]
     others = [info for info in sessions_of(queue, tubes) if info.uuid != queue.session.uuid]
     if running and others:
         where = ", ".join(sorted({f"{info.host} pid {info.pid}" for info in others}))
         msg = (
-            f"programs use the queue ({where}): stop them, or pause the tubes {', '.join(running)}"
+            f"programs use the queue ({where}): stop them, close the queue by the copy, or pause the tubes "
+            f"{', '.join(running)}"
         )
         raise TubeBusyError(msg)
 
@@ -166,20 +173,46 @@ class _Copy:
             make_directory(root, synced=True)
         self._target.put(_MARK, self._call)
 
-    def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
+    def run(
+        self, tubes: Sequence[TubeContext], state: dict[str, int | None], *, close: bool
+    ) -> None:
         """Copy tubes.
 
         Args:
             tubes: All tubes but temporary ones, which end with their session.
             state: The state of the source before the copy.
+            close: Whether the source is closed.
         """
+        records = self._records([ctx.record.id for ctx in tubes])
         for ctx in tubes:
             self._copy_table(ctx)
         self._make_sessions(tubes)
-        self._require_unchanged(tubes, state)
-        self._require_alone()
-        self._make_registry([ctx.record.id for ctx in tubes])
+        closed: list[TubeContext] = []
+        try:
+            if close:
+                self._require_unchanged(tubes, state)
+                self._close(tubes, closed)
+                state |= _state_of(self._queue, [])
+            self._require_unchanged(tubes, state)
+            self._require_alone()
+            self._make_registry(records)
+        except BaseException:
+            for ctx in closed:
+                self._mark(ctx, None, paused=ctx.record.paused)
+            raise
         self._target.delete([_MARK])
+
+    def _close(self, tubes: Sequence[TubeContext], closed: list[TubeContext]) -> None:
+        """Mark tubes as moved, and wait until all programs have seen that; the marked ones are added to `closed`."""
+        for ctx in tubes:
+            closed.append(ctx)
+            self._mark(ctx, self._new.location.text, paused=True)
+        self._queue.clock.sleep(_SEEN_WITHIN)
+
+    def _mark(self, ctx: TubeContext, place: str | None, *, paused: bool) -> None:
+        self._queue.registry.alter(
+            ctx.record, lambda current: replace(current, moved_to=place, paused=paused), "move"
+        )
 
     def _require_alone(self) -> None:
         """Refuse to go on after another call has begun: somebody has removed the files of this one."""
@@ -236,19 +269,23 @@ class _Copy:
         rows = self._made.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
         return int(rows[0]["n"])
 
-    def _make_registry(self, tubes: Sequence[int]) -> None:
+    def _records(self, tubes: Sequence[int]) -> pa.Table:
+        """The rows of tubes in the registry of the source."""
+        table = self._queue.opened.location.table(TUBES)
+        columns = new_registry(table, self._queue.config, "native", local=self._is_local).columns
+        rows = self._queue.engine.arrow(Select(table, named(*columns)))
+        return rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
+
+    def _make_registry(self, records: pa.Table) -> None:
         table_lock = self._new.table_lock(TUBES)
         name = self._new.location.table(TUBES)
         config = replace(self._queue.config, durability=self._new.durability)
         new = new_registry(name, config, "native", local=self._is_local)
-        records = Select(self._queue.opened.location.table(TUBES), named(*new.columns))
-        rows = self._queue.engine.arrow(records)
-        rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
         if self._is_local:
             # The copied files were not synced one by one.
             os.sync()
         with table_lock.changing(self._made.engine.committer):
-            if not self._tables.make(new, rows.select([*new.columns])):
+            if not self._tables.make(new, records.select([*new.columns])):
                 msg = f"{new.name} was created by another program"
                 raise StoreError(msg)
 

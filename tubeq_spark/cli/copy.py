@@ -15,17 +15,20 @@ def copy(
     source: Annotated[
         str, typer.Argument(metavar="FROM", help="Location of the queue, a path or URI")
     ],
-    target: Annotated[str, typer.Argument(metavar="TO", help="A path or URI where nothing is")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Empty target path or URI")],
+    close: Annotated[
+        bool, typer.Option("--close", help="Close the old place: it refuses puts and takes")
+    ] = False,
 ) -> None:
     """Copy a queue to a new place: ids, keys of puts, counts and moments stay.
 
-    Stop all programs of the queue before, or pause its tubes and stop those that put. If the call is
-    interrupted, nobody can open the copy: remove its files, and call again.
+    Stop all programs of the queue before, or pass --close. If the call is interrupted, nobody can open the copy:
+    remove its files, and call again.
     """
     call: Call = ctx.obj
     settings = replace(call.settings, location=source, engine="native", remote=None)
     with replace(call, settings=settings).queue() as queue:
-        report = queue.copy_to(target)
+        report = queue.copy_to(target, close=close)
         for name, tasks in report.tubes.items():
             call.show({"tube": name, "tasks": tasks}, f"{name}: {tasks:,} tasks")
         for name in report.left_out:

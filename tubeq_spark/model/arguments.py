@@ -69,7 +69,7 @@ def put_call(
     """Check the arguments of a put, except the items and their options.
 
     Raises:
-        InvalidOptionError: `timeout` is bad, or tubes of this type have no capacity.
+        InvalidOptionError: `timeout` is bad, or tubes of this type have no capacity; or one `unique` is for several items.
         TypeError: An unknown option, or `items` is one text or mapping.
     """
     if isinstance(items, str | bytes | dict):
@@ -84,7 +84,11 @@ def put_call(
     if seconds and not driver.limited:
         validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
     own = {name: value for name, value in options.items() if name != "timeout"}
-    return PutCall(list(items), own, seconds, trace)
+    given_items = list(items)
+    if len(given_items) > 1 and own.get("unique") is not None:
+        # Only the first item would be added.
+        validation.refuse("unique", own["unique"], "given to each PutItem, as there are several")
+    return PutCall(given_items, own, seconds, trace)
 
 
 def prepare(

@@ -8,7 +8,7 @@ evaluates them for the rows that a verb returns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tubeq_spark.model.failures import LEASE_ENDED, Backoff
@@ -85,7 +85,7 @@ class GiveBack:
         event: The event for the change feed.
         error: Its error; `None` keeps the last error.
         delay_us: The delay; 0 is none, `None` is never, a backoff computes it from the attempts.
-        now_us: The moment at which the delay begins.
+        now_us: The moment. The end of a lease or delay was before it.
     """
 
     dest: int
@@ -95,7 +95,7 @@ class GiveBack:
     event: str = "release"
     error: ErrorTexts | None = None
     delay_us: int | Backoff | None = 0
-    now_us: int = 0
+    now_us: int = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import dropwhile
+from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from tubeq_spark.model import validation
@@ -28,6 +31,9 @@ SESSION_ENDED = "the session that held the task ended without giving it back"
 #: The begin of the text of an exception: its class.
 _CLASS = re.compile(r"(\w{1,100})(?:: |\n|(?<=Error)\Z|(?<=Exception)\Z)", re.ASCII)
 _PLAIN = "no exception, but a text"
+
+#: The directory of this package.
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 #: An error as it is stored: one for all tasks, or one for each task by its id.
 ErrorTexts: TypeAlias = str | Mapping[int, str]
@@ -145,8 +151,15 @@ def error_text(error: GivenError) -> str | None:
         validation.refuse("error", error, "a text or an exception")
     text = headline(error)
     if isinstance(error, BaseException) and error.__traceback__ is not None:
-        text += "\n" + "".join(traceback.format_tb(error.__traceback__)).rstrip()
+        text += "\n" + "".join(traceback.format_list(_frames(error))).rstrip()
     return _shortened(_storable(text))
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of an error, from the first one on that is not of this package, which called the program's function."""
+    frames = traceback.extract_tb(error.__traceback__)
+    of_program = dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames)
+    return list(of_program) or list(frames)
 
 
 def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:

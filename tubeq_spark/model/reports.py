@@ -116,7 +116,8 @@ class TubeMetrics:
         delayed: Tasks that wait for their delay to end.
         taken: Tasks whose lease has not ended.
         buried: Tasks that wait for a kick.
-        oldest_ready_age: Time since the oldest ready task was put; `None` if none is ready.
+        oldest_ready_age: Time since the first of the ready tasks became ready; `None` if none is ready.
+        oldest_put_age: Time since the first of the ready tasks was put; `None` if none is ready.
         leases_ending: Leases of taken tasks that end within `ending_within` seconds.
         unswept: Tasks whose state has changed by time and is not in the table yet.
         unswept_age: Time since the first of these changes; `None` if there are none.
@@ -138,6 +139,7 @@ class TubeMetrics:
     taken: int
     buried: int
     oldest_ready_age: float | None
+    oldest_put_age: float | None
     leases_ending: int
     unswept: int
     unswept_age: float | None

@@ -60,7 +60,7 @@ class StoredTask:
     owner: str | None = None
     attempts: int = 0
     take_id: int | None = None
-    taken_at: int | None = None
+    since: int | None = None
     error: str | None = None
     unique: str | None = None
     rank: int = 0
@@ -123,7 +123,7 @@ class StoredTask:
             next_event=from_us(self.next_event),
             attempts=self.attempts,
             owner=session_of(self.owner) if is_taken else None,
-            taken_at=from_us(self.taken_at) if is_taken else None,
+            taken_at=from_us(self.since) if is_taken else None,
             error=self.error,
             unique=self.unique,
             trace=self.trace,

@@ -129,15 +129,29 @@ def boolean(argument: str, value: Any) -> bool:
 def callback(argument: str, value: Any) -> None:
     """Check a callback; `None` is none."""
     if value is not None:
-        function(argument, value, "a function of (task, event), or None")
+        function(argument, value, "a function of (task, event), or None", 2)
 
 
-def function(argument: str, value: Any, expected: str) -> None:
-    """Check a function whose code must run when it is called: no coroutine function, no generator function."""
+def function(argument: str, value: Any, expected: str, count: int = 1) -> None:
+    """Check a function of so many arguments whose code runs when it is called: no coroutine, no generator function."""
     if not callable(value):
         refuse(argument, value, expected)
     if is_async(value) or is_generator(value):
         refuse(argument, value, f"{expected}: no coroutine function, no generator")
+    takes(argument, value, expected, count)
+
+
+def takes(argument: str, value: Any, expected: str, count: int = 1) -> None:
+    """Check that a function can be called with so many arguments."""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        # Some functions of C do not tell.
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        refuse(argument, value, f"{expected}: {error}")
 
 
 def task_id(value: Any) -> int:

@@ -30,7 +30,7 @@ class TubeLook:
         type: The name of its driver.
         tasks: As in `Queue.statistics`.
         calls: As in `Queue.statistics`.
-        oldest_ready_age: Seconds since the oldest ready task was put; `None` if none is ready.
+        oldest_ready_age: Seconds since the first of the ready tasks became ready; `None` if none is ready.
         holders: The number of sessions that hold its tasks.
         version: The newest version of its table.
         paused: Whether takes find nothing.

@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 _STATES = ("ready", "delayed", "taken", "buried")
 #: Metrics with one value for each tube: name, help text, attribute of `TubeMetrics`.
 _GAUGES = (
-    ("tubeq_oldest_ready_age_seconds", "Since the oldest ready task was put.", "oldest_ready_age"),
+    (
+        "tubeq_oldest_ready_age_seconds",
+        "Since the first of the ready tasks became ready.",
+        "oldest_ready_age",
+    ),
+    (
+        "tubeq_oldest_put_age_seconds",
+        "Since the first of the ready tasks was put.",
+        "oldest_put_age",
+    ),
     ("tubeq_leases_ending", "Leases of taken tasks that end soon.", "leases_ending"),
     ("tubeq_unswept_tasks", "Tasks that wait for a sweep.", "unswept"),
     ("tubeq_unswept_age_seconds", "Since the first of them changed.", "unswept_age"),

@@ -173,6 +173,7 @@ def measure_tube(
         taken=tasks.states.get(TaskState.TAKEN.value, 0),
         buried=tasks.states.get(TaskState.BURIED.value, 0),
         oldest_ready_age=_age(tasks.oldest_ready_us, now_us),
+        oldest_put_age=_age(tasks.oldest_put_us, now_us),
         leases_ending=tasks.leases_ending,
         unswept=tasks.unswept,
         unswept_age=_age(tasks.unswept_since_us, now_us),
@@ -189,7 +190,7 @@ def measure_tube(
 
 
 def oldest_ready_age(ctx: TubeContext) -> float | None:
-    """Seconds since the oldest ready task was put; `None` if none is ready."""
+    """Seconds since the first of the ready tasks became ready; `None` if none is ready."""
     now_us = ctx.queue.now_us()
     return _age(_depth(ctx, now_us, now_us).oldest_ready_us, now_us)
 

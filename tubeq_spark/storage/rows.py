@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tubeq_spark.task import TaskState
 
 #: The columns that are stored as timestamps.
-_MOMENTS = {"created", "next_event", "expires_at", "taken_at"}
+_MOMENTS = {"created", "next_event", "expires_at", "since"}
 #: The selected expression of each attribute of a StoredTask, in their order.
 COLUMNS: Final[Mapping[str, Expression]] = {
     f.name: Micros(Column(f.name))
@@ -109,7 +109,7 @@ def stored_values(tube: int, of: str = "") -> Mapping[str, Expression]:
         name: Moment(source[name]) if name in _MOMENTS else source[name] for name in INSERTED
     }
     of_tube = case((source.state == KEPT_KEY, literal(-tube)), other=literal(tube))
-    return values | {"tube": of_tube, "attempts": integer(0)}
+    return values | {"tube": of_tube, "attempts": integer(0), "since": values["created"]}
 
 
 def with_key_rows(rows: pa.Table, segment: int, until_us: int) -> pa.Table:

@@ -129,7 +129,7 @@ def _become(
     event = "done" if data else "release"
 
     def change(now: Decision) -> Become:
-        row = after(now.rows[0], now.now_us)
+        row = replace(after(now.rows[0], now.now_us), since=now.now_us)
         return Become(now.fresh(), row, data=data, event=event)
 
     verb = Verb(name, change, "" if data else "release", by_holder=True)

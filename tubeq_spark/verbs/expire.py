@@ -71,7 +71,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
                     Due(now_us, state=TaskState.TAKEN),
                     lease_ended(dest, now_us, ctx.record.options.backoff),
                 ),
-                (Due(now_us), GiveBack(dest, TaskState.READY, event="delay")),
+                (Due(now_us), GiveBack(dest, TaskState.READY, event="delay", now_us=now_us)),
             ],
         )
         statement = replace(statement, tasks=sum(group.count for group in groups))

@@ -112,14 +112,14 @@ ACK = Verb("ack", lambda _: Remove(), "ack", by_holder=True)
 DELETE = Verb("delete", _deletion, "delete")
 KICK = Verb(
     "kick",
-    lambda now: GiveBack(now.fresh(), TaskState.READY, attempts=0, event="kick"),
+    lambda now: GiveBack(now.fresh(), TaskState.READY, attempts=0, event="kick", now_us=now.now_us),
     "kick",
     states=[TaskState.BURIED],
 )
 #: Tasks that no handler has begun become ready, and lose no attempt.
 GIVE_BACK = Verb(
     "give_back",
-    lambda now: GiveBack(now.fresh(), TaskState.READY, untaken=True),
+    lambda now: GiveBack(now.fresh(), TaskState.READY, untaken=True, now_us=now.now_us),
     "release",
     by_holder=True,
 )
@@ -152,7 +152,11 @@ def touch(increment_us: int) -> Verb:
 
 def bury(error: ErrorTexts | None = None, *, by_holder: bool = False) -> Verb:
     """Bury tasks; those that are already buried do not change."""
-    change = lambda now: GiveBack(now.fresh(), TaskState.BURIED, event="bury", error=error)  # noqa: E731
+
+    def change(now: Decision) -> Change:
+        buried = TaskState.BURIED
+        return GiveBack(now.fresh(), buried, event="bury", error=error, now_us=now.now_us)
+
     return Verb(
         "bury", change, "bury", _NOT_DONE, TaskState.BURIED, by_holder=by_holder, compacts=True
     )

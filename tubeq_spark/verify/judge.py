@@ -236,7 +236,7 @@ class Judge:
                 self._judge_rate(rate, utube, rows)
 
     def _judge_rate(self, rate: Rate, utube: str | None, rows: Sequence[Row]) -> None:
-        moments, now_us = self._moments[utube], rows[0].taken_at or 0
+        moments, now_us = self._moments[utube], rows[0].since or 0
         if rate.room(moments, now_us) < len(rows):
             text = f"{len(rows)} leases of {utube!r} began, more than its rate allows"
             self._fail("rate", text, rows[0].task_id)

@@ -36,7 +36,7 @@ class Row(NamedTuple):
     expires_at: int | None
     owner: str | None
     attempts: int
-    taken_at: int | None
+    since: int | None
     unique: str | None
 
     @property

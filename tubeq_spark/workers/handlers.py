@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Bury, FailedTasks, halves, said
-from tubeq_spark.model.validation import is_async, is_generator, require_run
+from tubeq_spark.model.validation import is_async, is_generator, refuse, require_run, takes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -132,8 +132,8 @@ def check(handler: object, time_limit: Seconds | None) -> None:
         InvalidOptionError: It cannot be called, or nothing could enforce its time limit.
     """
     if not callable(handler) or is_generator(handler):
-        msg = f"handler must be a function of a task, and no generator: {handler!r}"
-        raise InvalidOptionError(msg)
+        refuse("handler", handler, "a function of a task, and no generator")
+    takes("handler", handler, "a function of a task")
     if time_limit is not None and not is_async(handler):
         msg = (
             "time_limit needs an async handler, or processes (tubeq work --processes): "

@@ -28,7 +28,7 @@ _NO_ROWS = pa.schema(
         *[(name, pa.string()) for name in ("state", "utube", "data", "owner", "error", "unique")],
         *[(name, pa.int32()) for name in ("pri", "attempts")],
         *[(name, pa.int64()) for name in ("n", "segment", "task_id", "created", "ttl", "ttr")],
-        *[(name, pa.int64()) for name in ("next_event", "expires_at", "take_id", "taken_at")],
+        *[(name, pa.int64()) for name in ("next_event", "expires_at", "take_id", "since")],
         *[("rank", pa.int64()), ("trace", pa.string()), ("claim", pa.int64())],
     ]
 ).empty_table()

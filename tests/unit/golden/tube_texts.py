@@ -386,7 +386,10 @@ ROWS: dict[str, pa.Table] = {
 
 
 def settlements(table: TubeTable) -> Iterator[Case]:
-    changes: list[tuple[Which, Change]] = [(Due(NOW), Remove()), (Every(), GiveBack(-41))]
+    changes: list[tuple[Which, Change]] = [
+        (Due(NOW), Remove()),
+        (Every(), GiveBack(-41, now_us=NOW)),
+    ]
     for said, rows in ROWS.items():
         yield statements(
             table, f"settle: {said}", lambda make, rows=rows: make.settle(rows, changes)
@@ -406,8 +409,8 @@ def settlements(table: TubeTable) -> Iterator[Case]:
 #: With the event that a change feed tells.
 WITH_EVENTS: dict[str, Change] = {
     "removed by a kick": Remove(-41, "kick"),
-    "given back by the end of a ttr": GiveBack(-41, event="ttr"),
-    "buried": GiveBack(-41, TaskState.BURIED, event="bury"),
+    "given back by the end of a ttr": GiveBack(-41, event="ttr", now_us=NOW),
+    "buried": GiveBack(-41, TaskState.BURIED, event="bury", now_us=NOW),
 }
 
 

@@ -34,7 +34,7 @@ _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
 #: The value of a partition that is NULL, in the name of its directory.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Columns of tubes with statistics by which no query skips files: `told_file` reads them from the log.
-_TOLD = ("tube", "owner", "created")
+_TOLD = ("tube", "owner", "created", "since")
 #: Bounds of longer texts have so many characters.
 _TEXT = 64
 #: The rows of the first of several pieces, and the factor by which each next piece is larger.

@@ -41,7 +41,7 @@ _LOW, _HIGH = 0, 1
 _OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 #: The columns of a tube that `told_file` looks at: those with one value, and moments.
 _OWNER, _VALUES = "owner", ("segment", "tube", "state", "owner", "pri")
-_MOMENTS = ("next_event", "expires_at", "created")
+_MOMENTS = ("next_event", "expires_at", "created", "since")
 #: A bound that is shorter than this is a whole text, in files of all writers.
 _WHOLE_TEXT = 32
 #: The checks of the least and the greatest value of a column that each comparison needs.

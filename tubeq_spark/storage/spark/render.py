@@ -330,7 +330,7 @@ def creation_of(table: NewTable) -> str:
 def view_of_taken_utubes(table: str) -> str:
     """The statement that creates the view of a tube's taken sub-queues, unless it exists."""
     return (
-        f"CREATE VIEW IF NOT EXISTS {table[:-1]}_taken_utubes` AS SELECT utube, count(*) AS taken, max(taken_at) AS last_begun"
+        f"CREATE VIEW IF NOT EXISTS {table[:-1]}_taken_utubes` AS SELECT utube, count(*) AS taken, max(since) AS last_begun"
         f" FROM {table} WHERE state = {string(TaskState.TAKEN.value)} GROUP BY utube"
     )
 

@@ -84,7 +84,8 @@ class TaskFrames:
         owner = f"CASE WHEN {state} = {_TAKEN} THEN substring_index(owner, '/', 1) END"
         return self.engine.in_user_session(
             f"SELECT task_id, {state} AS state, {', '.join(_SHOWN)}, "
-            f"{next_event} AS next_event, attempts, {owner} AS owner, taken_at, "
+            f"{next_event} AS next_event, attempts, {owner} AS owner, "
+            f"CASE WHEN {state} = {_TAKEN} THEN since END AS taken_at, "
             f"error FROM {source} WHERE {where}",
             self._table.name,
         )

@@ -46,7 +46,8 @@ class Depth:
 
     Attributes:
         states: The number of tasks by the letter of their effective state.
-        oldest_ready_us: The moment at which the oldest ready task was put.
+        oldest_ready_us: The moment at which the first of the ready tasks became ready.
+        oldest_put_us: The moment at which the first of the ready tasks was put.
         leases_ending: The number of leases that end soon.
         unswept: The number of tasks whose state has changed by time and is not written yet.
         unswept_since_us: The moment at which the first of these changed.
@@ -54,6 +55,7 @@ class Depth:
 
     states: Mapping[str, int]
     oldest_ready_us: int | None
+    oldest_put_us: int | None
     leases_ending: int
     unswept: int
     unswept_since_us: int | None
@@ -78,8 +80,8 @@ def depth(
     files = engine.tables.told_files(table.name)
     if files is not None:
         with suppress(UntoldError):
-            by_state, oldest_us = states(files, table.id, now_us, soon_us, over)
-            return Depth(by_state, oldest_us, 0, 0, None)
+            by_state, ready_us, put_us = states(files, table.id, now_us, soon_us, over)
+            return Depth(by_state, ready_us, put_us, 0, 0, None)
     due = predicates.is_due(now_us)
     ending = all_of(
         _ROW.state == TaskState.TAKEN.value,
@@ -89,15 +91,18 @@ def depth(
     columns = {
         "state": table.state(now_us, over),
         "n": count(),
-        "oldest": Micros(least(_ROW.created)),
+        "oldest": Micros(least(case((due, predicates.due_at()), other=_ROW.since))),
+        "put": Micros(least(_ROW.created)),
         "ending": count_if(ending),
         "due": count_if(due),
         "since": Micros(least(case((due, predicates.due_at())))),
     }
     found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
+    ready = next((each for each in found if each["state"] == "r"), {"oldest": None, "put": None})
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
-        next((each["oldest"] for each in found if each["state"] == "r"), None),
+        ready["oldest"],
+        ready["put"],
         sum(each["ending"] for each in found),
         sum(each["due"] for each in found),
         min((each["since"] for each in found if each["since"] is not None), default=None),
@@ -216,7 +221,7 @@ def _waiting_by_log(files: Sequence[ToldFile], tube: int, now_us: int, rows: int
 
 def states(
     files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
-) -> tuple[dict[str, int], int | None]:
+) -> tuple[dict[str, int], int | None, int | None]:
     """Measure the tasks of a tube whose leases do not end soon.
 
     Args:
@@ -227,22 +232,24 @@ def states(
         over: Owners whose sessions are over.
 
     Returns:
-        The number of tasks by the letter of their state, and the moment at which the oldest ready one was put.
+        The number of tasks by the letter of their state, and the moments at which the first of the ready ones became
+        ready and at which the first one was put.
 
     Raises:
         UntoldError: Something may be due, or end soon, or the log does not have it.
     """
-    found, created = Counter[str](), list[int]()
+    found, since, put = Counter[str](), list[int](), list[int]()
     for file, tasks, state, owner in _unchanged(files, tube, now_us):
         if state is None:
             continue
         found[state] += tasks
         if state == _READY:
-            created.append(_known(file.least_us.get("created")))
+            since.append(_known(file.least_us.get("since")))
+            put.append(_known(file.least_us.get("created")))
         ends_us = file.least_us["next_event"]
         if owner is not None and (owner in over or (ends_us is not None and ends_us <= soon_us)):
             raise UntoldError
-    return found, min(created, default=None)
+    return found, min(since, default=None), min(put, default=None)
 
 
 def heads(

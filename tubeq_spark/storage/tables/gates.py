@@ -73,7 +73,7 @@ class Gates:
             "owner": least(_ROW.owner),
             "n": count(),
             "lasting": count_if(lasting),
-            "new": count_if(_ROW.taken_at > at(now_us - RECENT_US)),
+            "new": count_if(_ROW.since > at(now_us - RECENT_US)),
         }
         taken = self._table.mine() & (_ROW.state == TaskState.TAKEN.value)
         if leaving:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _ROW, _T = row(), row("t")
 #: The key, among the stored options, of a paused tube.
 _PAUSED = "paused"
+#: The key of the location to which a tube was moved.
+_MOVED_TO = "moved_to"
 #: The status of a tube that may be used, and of all others.
 _LIVE, _DROPPED = "live", "dropped"
 
@@ -43,6 +45,7 @@ class TubeRecord:
         owner: The session and epoch with which a temporary tube ends; `None` if they were not noted.
         paused: Whether takes find nothing.
         is_live: Whether it was not dropped.
+        moved_to: The location to which it was copied and where it is used now; `None` if it is used here.
         text: Its options as they are stored.
     """
 
@@ -55,6 +58,7 @@ class TubeRecord:
     owner: str | None = None
     paused: bool = False
     is_live: bool = True
+    moved_to: str | None = None
     text: str = field(default="", compare=False)
 
     @property
@@ -239,6 +243,7 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         owner,
         bool(stored.get(_PAUSED)),
         found["status"] == _LIVE,
+        stored.get(_MOVED_TO),
         found["options"],
     )
 
@@ -249,4 +254,6 @@ def _options_text(record: TubeRecord) -> str:
         options["temporary"] = record.owner
     if record.paused:
         options[_PAUSED] = True
+    if record.moved_to is not None:
+        options[_MOVED_TO] = record.moved_to
     return json.dumps(options, sort_keys=True)

@@ -51,6 +51,8 @@ _T, _S = row("t"), row("s")
 _COUNT = small(1)
 #: The events of a change that buries a task which has used up its attempts.
 _BURYING = {"release": "bury release", "ttr": "ttr bury"}
+#: The events that happen at the `next_event` of a row.
+_BY_TIME = ("ttr", "delay")
 
 
 def _nobodys() -> dict[str, Expression]:
@@ -114,21 +116,23 @@ def taking(
         "state": literal(_TAKEN),
         "owner": literal(lease.owner),
         "attempts": _T.attempts + _COUNT,
-        "taken_at": at(lease.at_us),
+        "since": at(lease.at_us),
         "next_event": predicates.lease_end(lease, _T.ttr),
     } | _noted(table, events)
 
 
 def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
+    since = _T.next_event if change.event in _BY_TIME else at(change.now_us)
     if change.delay_us != 0:
-        sets = _delayed(table, change) | _failed(change.error)
+        sets = _delayed(table, change) | _failed(change.error) | {"since": since}
         return sets | _event_of(table, change.event)
     if change.state is None:
         state = predicates.readied_state(table.max_attempts, _T)
         event = _event_of(table, change.event)
     else:
         state, event = literal(change.state.value), _noted(table, literal(change.event))
-    sets = {"state": state, "next_event": _T.expires_at, **_nobodys(), **_failed(change.error)}
+    sets = {"state": state, "since": since, "next_event": _T.expires_at}
+    sets |= {**_nobodys(), **_failed(change.error)}
     if change.attempts is not None:
         sets["attempts"] = integer(change.attempts)
     elif change.untaken:
@@ -166,6 +170,7 @@ def _become(change: Become) -> dict[str, Expression]:
     sets: dict[str, Expression] = {
         **_nobodys(),
         "state": literal(after.state.value),
+        "since": at(after.since),
         "pri": integer(after.pri),
         "ttl": Literal(after.ttl, Type.BIGINT),
         "next_event": at(after.next_event),

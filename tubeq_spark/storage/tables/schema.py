@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The property of the registry with the format of all tables of a location.
 FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
-OUR_FORMAT = "5"
+OUR_FORMAT = "6"
 #: The property of the registry with the committer of the location: "native" or "spark".
 WRITERS = "tubeq.writers"
 #: The property of the registry with the durability of commits, which matters on local files.
@@ -56,7 +56,10 @@ _TUBE_COLUMNS = {
     "expires_at": ("TIMESTAMP", "end of its life, UTC; NULL is never"),
     "owner": ("STRING", "session/epoch that holds or last held it"),
     "attempts": ("INT", "times taken since put or kick"),
-    "taken_at": ("TIMESTAMP", "when it was last taken, UTC"),
+    "since": (
+        "TIMESTAMP",
+        "when it was put, taken, or given back the last time, UTC; not the end of a delay that is not written",
+    ),
     "claim": ("BIGINT", "segment that it was first moved to by its last take: token of the take"),
     "change": (
         "STRING",

@@ -55,7 +55,7 @@ _SHOWN: ShownColumns = {
     "attempts": (_ROW.attempts, pa.int64()),
     # No session holds a buried task.
     "owner": (null(Type.STRING), pa.string()),
-    "taken_at": (_ROW.taken_at, _MOMENT),
+    "taken_at": (null(Type.TIMESTAMP), _MOMENT),
     "error": (_ROW.error, pa.string()),
 }
 

@@ -1,0 +1,79 @@
+"""The ages of ready tasks: since they became ready by a put, a delay, a lease, a release or a kick, swept or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.native.support import opened
+from tubeq_spark.testing import InMemoryQueue, ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tubeq_spark import Tube
+
+HOUR = 3_600
+
+
+@pytest.fixture(params=["native", "memory"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A queue on either."""
+    clock = ManualClock()
+    is_native = request.param == "native"
+    with opened(tmp_path, clock=clock) if is_native else InMemoryQueue(clock) as found:
+        yield found
+
+
+def delayed(tube: Tube, clock: ManualClock) -> None:
+    tube.put("a", delay=HOUR)
+    clock.advance(HOUR)
+
+
+def with_an_ended_lease(tube: Tube, clock: ManualClock) -> None:
+    tube.put("a", ttr=HOUR)
+    tube.take(0)
+    clock.advance(HOUR)
+
+
+def released(tube: Tube, clock: ManualClock) -> None:
+    tube.put("a", ttr=2 * HOUR)
+    task = tube.take(0)
+    assert task is not None
+    clock.advance(HOUR)
+    tube.release(task)
+
+
+def kicked(tube: Tube, clock: ManualClock) -> None:
+    tube.bury(tube.put("a"))  # type: ignore[arg-type]  (no capacity)
+    clock.advance(HOUR)
+    tube.kick()
+
+
+@pytest.mark.parametrize("sweeps", [False, True])
+@pytest.mark.parametrize("begin", [delayed, with_an_ended_lease, released, kicked])
+def test_ages_when_a_task_becomes_ready_after_an_hour_begin_then(
+    queue: Any, begin: Callable[[Tube, ManualClock], None], sweeps: bool
+) -> None:
+    tube, clock = queue.create_tube("work", "fifottl"), queue._context.clock
+    begin(tube, clock)
+    clock.advance(5)
+    if sweeps:
+        queue.sweep()
+    clock.advance(5)
+
+    found = queue.metrics().tubes["work"]
+    assert (found.ready, found.oldest_ready_age, found.oldest_put_age) == (1, 10, HOUR + 10)
+
+
+def test_ages_when_tasks_were_put_begin_at_the_first_put(queue: Any) -> None:
+    tube, clock = queue.create_tube("work", "fifottl"), queue._context.clock
+    assert queue.metrics().tubes["work"].oldest_ready_age is None
+    for _ in range(2):
+        tube.put("a")
+        clock.advance(7)
+
+    found = queue.metrics().tubes["work"]
+    assert (found.oldest_ready_age, found.oldest_put_age) == (14, 14)
