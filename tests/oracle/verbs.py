@@ -321,13 +321,13 @@ class Verbs:
     def release_taken(self, owner: str | None, error: str | None = None) -> int:
         """Give back what an owner (or anybody: `None`) holds; returns the number of tasks.
 
-        With an error they have failed, in a tube with a backoff.
+        With an error they have failed.
         """
         self._write_due()
         held = [row for row in self._taken() if owner in (None, row.owner)]
-        if error is None or self.backoff is None:
+        if error is None:
             return len(self._release(held, 0))
-        return len(self._release(failed(held, error), self.backoff))
+        return len(self._release(failed(held, error), self.backoff or 0))
 
     def release_dead(self, dead: DeadSessionJudge) -> int:
         """Give back what dead sessions hold; returns the number of tasks."""

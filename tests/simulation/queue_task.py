@@ -200,9 +200,12 @@ def _lease_over(task: Task, state: State, high: int) -> list[State]:
 
 
 def given_back(task: Task, state: State, low: int, high: int) -> list[State]:
-    """What a commit between two moments that writes the end of a lease or session makes of a taken task."""
+    """What a commit between two moments that writes the end of a lease or session makes of a taken task.
+
+    The end is its error from the commit on.
+    """
     found = _back(task, state, task.pauses(state.attempts), low, high)
-    return [then if then.kind == READY else then._replace(error="?") for then in found]
+    return [then._replace(error="?") for then in found]
 
 
 def _back(

@@ -25,9 +25,13 @@ def _silent() -> Iterator[None]:
 
 
 def test_four_workers_with_few_sub_queues_do_nearly_as_much_as_one() -> None:
-    one, four = (Rate("utubettl", 12, workers, seconds=6.0) for workers in (1, 4))
+    # Who comes first differs by seed.
+    one, four = (
+        sum(Rate("utubettl", 12, workers, seconds=6.0, seed=seed).rate for seed in range(3))
+        for workers in (1, 4)
+    )
 
-    assert four.rate >= 0.9 * one.rate
+    assert four >= 0.9 * one
 
 
 @pytest.mark.parametrize(("type_name", "subqueues"), [("utubettl", 1_000), ("fifottl", 1)])
