@@ -109,7 +109,12 @@ def table(
         limit: The most rows to show; all by default.
         class_: The class of the table.
     """
-    head = tag("thead", tag("tr", *[tag("th", each, scope="col") for each in heads]))
+    first = next(iter(rows), [None] * len(heads))
+    names = [
+        tag("th", name, scope="col", class_=_class_of(value))
+        for name, value in zip(heads, first, strict=True)
+    ]
+    head = tag("thead", tag("tr", *names))
     body = tag("tbody", *[tag("tr", *map(_cell, row)) for row in islice(rows, limit)])
     shown = tag("table", head, body, class_=class_)
     if limit is None or len(rows) <= limit:
@@ -118,7 +123,18 @@ def table(
 
 
 def _cell(value: object) -> Html:
-    return tag("td", value, class_="n" if isinstance(value, int | float) else None)
+    return tag("td", value, class_=_class_of(value))
+
+
+def _class_of(value: object) -> str | None:
+    """The class of the cells of a column, by one of its values: numbers stand to the right."""
+    return "n" if isinstance(value, int | float) else None
+
+
+def with_code(text: str) -> Html:
+    """A text whose parts between backticks are code."""
+    parts = text.split("`")
+    return joined(tag("code", part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def fields(caption: object, pairs: Iterable[tuple[str, object]]) -> Html:

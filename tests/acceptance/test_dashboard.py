@@ -54,10 +54,10 @@ class Site:
         return self.ask("GET", path, None, headers)
 
     def kick(
-        self, name: str, count: str = "1", token: str = TOKEN, **headers: str
+        self, name: str, count: str = "1", token: str = TOKEN, task: str = "", **headers: str
     ) -> tuple[int, str]:
-        """Send the form that kicks."""
-        return self._post(name, "kick", headers, count=count, token=token)
+        """Send the form that kicks some tasks, or the one that kicks a task."""
+        return self._post(name, "kick", headers, count=count, token=token, task=task)
 
     def switch(self, name: str, does: str, token: str = TOKEN) -> tuple[int, str]:
         """Send the form that pauses a tube, or the other one."""
@@ -170,7 +170,7 @@ def test_throughput_when_looked_at_again_is_that_of_all_processes(
     queue: Queue, site: Site, location: str, clock: ManualClock
 ) -> None:
     queue.create_tube("mail").put_many([1] * 10)
-    assert "known from the second look on" in site.get()[1]
+    assert "Throughput appears after the next refresh" in site.get()[1]
     with Queue(None, location, engine="native", clock=clock) as other:
         other["mail"].put_many([1] * 16)
         other["mail"].take_arrow(8).ack()
@@ -271,6 +271,33 @@ def test_kick_with_the_token_from_an_own_page_makes_tasks_ready(
     assert writing.kick("mail", "5", **through)[0] == 303
     assert queue.statistics("mail")["tasks"]["ready"] == 3
     assert writing.kick("nothing")[0] == 404
+
+
+def test_kick_of_one_buried_task_from_an_own_page_leaves_the_others(
+    queue: Queue, writing: Site
+) -> None:
+    buried(queue, 3)
+    tasks = list(queue["mail"].tasks_by_state("buried"))
+    path = f"/tube/mail?state=buried&why={tasks[1].task_id}"
+    assert "Kick this task" in writing.get(path)[1]
+
+    assert writing.kick("mail", "", task=str(tasks[1].task_id))[0] == 303
+
+    assert queue["mail"].peek(tasks[1]).state == "r"
+    assert queue.statistics("mail")["tasks"]["buried"] == 2
+    assert writing.kick("mail", "", task="x")[0] == 400
+
+
+def test_errors_in_lists_show_their_kind_and_fold_their_traceback(queue: Queue, site: Site) -> None:
+    (task,) = queue.create_tube("mail", "fifo").put_many(["x"])
+    queue["mail"].bury(task, error="ValueError: no address\n  File a\n  File b")
+
+    listed = site.get("/tube/mail?state=buried")[1]
+    asked = site.get("/tube/mail?state=buried&payloads=1")[1]
+
+    assert "<td>ValueError</td>" in listed
+    assert "no address" not in listed
+    assert "<summary>ValueError: no address</summary><code>  File a\n  File b</code>" in asked
 
 
 REFUSED = (
@@ -388,7 +415,7 @@ def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
         assert shown in page
     told = report(location, file, clock, "--json", "--over=0").stdout
     assert json.loads(told) == {"file": str(file), "problems": 0}
-    assert "known from the second look on" in file.read_text(encoding="utf-8")
+    assert "Throughput appears after the next refresh" in file.read_text(encoding="utf-8")
     nowhere = report(location, tmp_path / "no" / "report.html", clock)
     assert (nowhere.exit_code, nowhere.stdout, nowhere.stderr.count("\n")) == (2, "", 1)
 

@@ -133,6 +133,6 @@ def test_statistics_when_shown_are_tables_and_else_are_dicts(queue: Queue) -> No
     assert json.loads(json.dumps(all_tubes)) == all_tubes
     assert one["tasks"]["ready"] == 2
     assert "<td>calls</td>" in html_of(all_tubes)
-    assert '<th scope="col">put calls</th>' in html_of(all_tubes)
+    assert '<th scope="col" class="n">put calls</th>' in html_of(all_tubes)
     assert "bury calls" not in html_of(all_tubes)
     assert '<th scope="row">ready</th><td class="n">2</td>' in html_of(one)

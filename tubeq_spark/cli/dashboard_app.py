@@ -26,6 +26,7 @@ from tubeq_spark.cli.call import json_text
 from tubeq_spark.errors import TaskNotFoundError, TubeNotFoundError, TubeqError
 from tubeq_spark.markup import joined, table, tag
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.failures import kind_of
 from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import take_snapshot
 from tubeq_spark.task import TaskState
@@ -181,8 +182,7 @@ class _Dashboard:
         ]
         return HTMLResponse(pages.document(f"{name}: tubeq", *parts))
 
-    @staticmethod
-    def _tasks(tube: Tube, asked: Any) -> Html:
+    def _tasks(self, tube: Tube, asked: Any) -> Html:
         wanted = asked.get("state")
         with_payloads = asked.get("payloads") == "1"
         links = [
@@ -201,6 +201,9 @@ class _Dashboard:
             parts.append(tag("p", said))
             if _is_number(asked.get("why", "")):
                 parts.append(tag("p", _why(tube, int(asked["why"])), class_="sound"))
+                if wanted == "buried" and self._token is not None:
+                    task = tag("input", name="task", type="hidden", value=asked["why"])
+                    parts.append(_form(tube.name, "Kick", task, does_what="Kick this task"))
             if not with_payloads:
                 query = urlencode({"state": wanted, "payloads": 1})
                 parts.append(tag("p", tag("a", "Show the payloads", href=f"?{query}")))
@@ -225,15 +228,17 @@ class _Dashboard:
         change = request.path_params["change"]
         if change not in ("kick", "pause", "resume"):
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no change {change!r}.")
-        count = form.get("count", [""])[-1]
-        if change == "kick" and (not _is_number(count) or len(count) > 9):
+        count, task = form.get("count", [""])[-1], form.get("task", [""])[-1]
+        if change == "kick" and not _is_number(task) and (not _is_number(count) or len(count) > 9):
             raise HTTPException(HTTPStatus.BAD_REQUEST, "How many tasks is a whole number.")
         name = request.path_params["name"]
 
         def changed() -> dict[str, int]:
             tube = self._queue.tube(name)
             if change == "kick":
-                return {"kicked": tube.kick(int(count))}
+                return {
+                    "kicked": len(tube.kick_many([int(task)])) if task else tube.kick(int(count))
+                }
             if change == "pause":
                 tube.pause()
             else:
@@ -266,21 +271,21 @@ def _why(tube: Tube, task_id: int) -> str:
         return reason_of(error)
 
 
-def _form(tube: str, does: str, *inputs: object) -> Html:
-    """A form that changes a tube, with the token."""
+def _form(tube: str, does: str, *inputs: object, does_what: str | None = None) -> Html:
+    """A form that changes a tube, with the token; `does_what` is the text of its button."""
     token = tag("input", name="token", type="password", autocomplete="off", required=True)
     return tag(
         "form",
         *inputs,
         tag("label", "token of this server", token),
-        tag("button", does, type="submit"),
+        tag("button", does_what or does, type="submit"),
         method="post",
         action=f"/tube/{quote(tube)}/{does.lower()}",
     )
 
 
 def _task_table(tasks: list[Task], state: str, *, with_payloads: bool) -> Html:
-    heads = ["task", "sub-queue", "pri", "attempts", "put (UTC)", "next change (UTC)"]
+    heads = ["task", "sub-queue", "pri", "attempts", "put (UTC)", "next change (UTC)", "error"]
     rows: list[list[object]] = [
         [
             tag(
@@ -291,15 +296,25 @@ def _task_table(tasks: list[Task], state: str, *, with_payloads: bool) -> Html:
             task.attempts,
             pages.moment(task.created),
             pages.moment(task.next_event),
+            _error(task.error, with_text=with_payloads),
         ]
         for task in tasks
     ]
     if with_payloads:
-        heads += ["payload", "error"]
+        heads.append("payload")
         for row, task in zip(rows, tasks, strict=True):
             row.append(tag("code", _cut(json_text(task.data))))
-            row.append(None if task.error is None else tag("code", _cut(task.error)))
     return table(heads, rows, class_="tasks")
+
+
+def _error(error: str | None, *, with_text: bool) -> object:
+    """The error of a task: its kind alone, or its first line, with the rest folded up."""
+    if error is None or not with_text:
+        return None if error is None else kind_of(error)
+    first, _, rest = error.partition("\n")
+    if not rest:
+        return tag("code", _cut(first))
+    return tag("details", tag("summary", _cut(first)), tag("code", _cut(rest)))
 
 
 def _cut(text: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from tubeq_spark.markup import Html, joined, table, tag
+from tubeq_spark.markup import Html, joined, table, tag, with_code
 from tubeq_spark.model.times import from_us
 
 if TYPE_CHECKING:
@@ -127,6 +127,19 @@ def depth(metrics: TubeMetrics) -> Html:
     )
 
 
+def _legend() -> Html:
+    """What the colors of the bars mean."""
+    return joined(
+        joined([_swatch(state), f" {state}, " if state != STATES[-1] else f" {state}. "])
+        for state in STATES
+    )
+
+
+def _swatch(state: str) -> Html:
+    rect = tag("rect", width="8", height="8", class_=state)
+    return tag("svg", rect, class_="swatch", viewBox="0 0 8 8", aria_hidden="true")
+
+
 # -- a queue --------------------------------------------------------------------------------------
 
 
@@ -152,7 +165,11 @@ def overview(
             tag("p", f"{moment(snapshot.at)} UTC, {snapshot.engine} engine", class_="dim"),
             cards(found),
             section("Health", *_problems(snapshot.health)),
-            section("Tubes", _wide(_depths(tubes, link)), tag("p", _measured(tubes), class_="dim")),
+            section(
+                "Tubes",
+                _wide(_depths(tubes, link)),
+                tag("p", _legend(), _measured(tubes), class_="dim"),
+            ),
             section("Sessions", *_sessions(snapshot)),
             section("Storage", _wide(_storage(tubes))),
             None if details is None else section("Conflicts", _wide(_conflicts(details))),
@@ -176,7 +193,7 @@ def _conflicts(details: Mapping[str, TubeDetails]) -> Html:
 
 def _sessions(snapshot: Snapshot) -> list[Html]:
     if not snapshot.sessions:
-        return [tag("p", "No session has taken anything for a while.", class_="dim")]
+        return [tag("p", "No active sessions.", class_="dim")]
     rows = [
         [
             str(info.uuid),
@@ -214,7 +231,8 @@ def _problems(health: Health) -> list[Html]:
                 "strong",
                 problem.kind if problem.tube is None else f"{problem.kind}, {problem.tube}",
             ),
-            f": {problem.message}",
+            ": ",
+            with_code(problem.message),
             class_="problem",
         )
         for problem in health.problems
@@ -254,7 +272,7 @@ def _rates(flow: Flow | None) -> list[str]:
 def _measured(tubes: Sequence[TubeSnapshot]) -> str:
     seconds = [tube.flow.seconds for tube in tubes if tube.flow is not None]
     if not seconds:
-        return "Throughput is known from the second look on."
+        return "Throughput appears after the next refresh."
     return f"Throughput is that of the last {age(max(seconds))}, by all processes."
 
 
