@@ -629,7 +629,7 @@ class Queue:
         leaves out tubes of unknown types and tubes that cannot be read.
 
         Args:
-            ending_within: Leases that end within so many seconds count as `leases_ending`, >= 0.
+            ending_within: Leases that end within this many seconds count as `leases_ending`, >= 0.
 
         Raises:
             InvalidOptionError: `ending_within` is not a number >= 0.

@@ -181,7 +181,7 @@ class Tube:
         self._run(lambda _: self._current.alter(options))
 
     def pause(self) -> None:
-        """Let takes of all programs find nothing, within five seconds; all other verbs work as before.
+        """Stop all takes within five seconds; puts, acks and all other verbs go on.
 
         Taken tasks may be acked, released and touched. A waiting take goes on waiting until `resume`. Pausing
         a paused tube does nothing.
@@ -225,7 +225,7 @@ class Tube:
             utube: Its sub-queue.
             unique: Its key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
                 most one stored task of the tube has a key, in whatever state. The key is free when the
-                task is removed; in a tube with `unique_for` not before so many seconds after the put.
+                task is removed; in a tube with `unique_for` not before this many seconds after the put.
             timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
@@ -396,7 +396,7 @@ class Tube:
                 checkpoint needs a new name; otherwise its first batches count as replayed, and the
                 log has a warning.
             timeout: Seconds for which a batch, and so the stream, waits for free capacity; `None`
-                waits for ever.
+                waits forever.
 
         Returns:
             `function(df, batch_id)`; `df` has the columns of `put_df`. The function raises the
@@ -433,7 +433,7 @@ class Tube:
         """Take the next task.
 
         Args:
-            timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait. The call
+            timeout: Seconds to wait for a task; `None` waits forever, 0 does not wait. The call
                 also goes on waiting through short failures of an object store.
             utube: Take only from this sub-queue, or from these (a list, tuple or set of names, in
                 which `None` stands for the tasks that were put without `utube`). `None` takes from
@@ -478,7 +478,7 @@ class Tube:
 
         Args:
             n: Tasks at most, >= 0.
-            timeout: Seconds to wait for the first task; `None` waits for ever.
+            timeout: Seconds to wait for the first task; `None` waits forever.
             per_utube: Tasks of one sub-queue at most, >= 1; 1 in types without sub-queues.
             utube: As for `take`.
 
@@ -546,7 +546,7 @@ class Tube:
 
         Args:
             n: Tasks at most, >= 0.
-            timeout: Seconds to wait for the first task; `None` waits for ever.
+            timeout: Seconds to wait for the first task; `None` waits forever.
             per_utube: As for `take_many`.
             utube: As for `take`.
 
@@ -618,7 +618,7 @@ class Tube:
         Args:
             ack: Ids of tasks that this session holds; all of them are acked or none.
             take: Tasks to take at most, >= 0.
-            timeout: Seconds to wait for the first task; `None` waits for ever.
+            timeout: Seconds to wait for the first task; `None` waits forever.
             per_utube: As for `take_many`.
             utube: As for `take`, of the tasks to take.
 
@@ -776,7 +776,7 @@ class Tube:
             batch: Tasks of a call at most, >= 1.
             per_utube: As for `take_many`.
             utube: As for `take`: tasks of other sub-queues are left to others.
-            idle: Seconds without a task after which the loop ends, >= 0; `None` waits for ever.
+            idle: Seconds without a task after which the loop ends, >= 0; `None` waits forever.
             stop: An event that ends the loop after the running calls.
             on_error: "release"; or "bury", which buries every failed task.
             time_limit: Seconds after which a call of a coroutine function is cancelled, > 0; its task has
@@ -1300,7 +1300,7 @@ def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
 
 
 def details_of(tube: Tube, commits: int) -> TubeDetails:
-    """A tube as the report and the dashboard show it, with so many of its newest commits. Commits: none."""
+    """A tube as the report and the dashboard show it, with this many of its newest commits. Commits: none."""
     first = None
     for task in first_tasks(tube, TaskState.READY, 1):
         with suppress(TaskNotFoundError):  # the task has ended meanwhile

@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 #: The key of the system tables. Ids of tubes are greater.
 SYSTEM = 0
-#: Long writes may delay a removal for so many `vacuum_hours`.
+#: Long writes may delay a removal for this many `vacuum_hours`.
 _PUT_OFF = 4
 #: A removal that failed is tried again after `vacuum_hours`, divided by this.
 _AGAIN = 24
-#: The storage's clock, which dates commits, and the clocks of sweepers differ by at most so many microseconds.
+#: The storage's clock, which dates commits, and the clocks of sweepers differ by at most this many microseconds.
 CLOCKS = 3_600_000_000
 
 

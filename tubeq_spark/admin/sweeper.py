@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The table of sessions may have so many data files, two for each bucket: every reader may have to read them.
+#: The table of sessions may have this many data files, two for each bucket: every reader may have to read them.
 _FILES = 256
 #: One heartbeat, or start or end of a session, in so many checks the files.
 _SELDOM = 8

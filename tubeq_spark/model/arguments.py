@@ -123,7 +123,7 @@ def prepare(
 
 
 def timeout(value: Any) -> float | None:
-    """The seconds for which a take waits; `None` is for ever."""
+    """The seconds for which a take waits; `None` is forever."""
     return None if value is None else validation.seconds("timeout", value)
 
 

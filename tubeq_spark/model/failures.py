@@ -17,7 +17,7 @@ from tubeq_spark.model.times import FOREVER_S, US
 
 T = TypeVar("T")
 
-#: After so many attempts delays do not grow any more.
+#: After this many attempts delays do not grow any more.
 _STEPS = 100
 #: The jitter of an id is the id times a factor, modulo a prime. So consecutive ids have very different jitters.
 PRIME: Final = 997
@@ -223,7 +223,7 @@ class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
         self.reasons = {validation.task_id(number): reason for number, reason in reasons.items()}
 
 
-#: After so many failed calls in a row, the handler, or something that it needs, counts as broken. Halving a million
+#: After this many failed calls in a row, the handler, or something that it needs, counts as broken. Halving a million
 #: tasks down to one needs 20 calls.
 PATIENCE = 32
 

@@ -36,7 +36,7 @@ _CONTAINERS = (dict, list, tuple)
 #: Parts of texts that must be checked one by one: escapes of surrogates, numbers that are or may be infinite, and NUL,
 #: at which a parser in C may end.
 _SUSPICIOUS = r"\x00|\\u[dD][89a-fA-F]|(?:^|[:,\[\s])-?(?:NaN|Inf|[0-9.]+[eE]\+?[0-9]{3})"
-#: A number of so many digits may be infinite with an exponent of two digits, or have more digits than Python reads.
+#: A number of this many digits may be infinite with an exponent of two digits, or have more digits than Python reads.
 _DIGITS = 200
 #: The approximate bytes of texts that are parsed at once.
 _PART = 32 << 20
@@ -124,7 +124,7 @@ def decode(text: str) -> Any:
     except RecursionError:
         reason = "it is nested too deep for Python"
     except ValueError as error:
-        reason = f"it is no JSON that Python can read: {error}"
+        reason = f"it is not JSON that Python can read: {error}"
     raise UnreadableError(reason)
 
 

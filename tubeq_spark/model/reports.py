@@ -128,7 +128,7 @@ class TubeMetrics:
         log_commits: Commits since the last checkpoint of the log; `None` where Spark commits.
         files: Number of data files.
         size_bytes: Their size.
-        paused: Whether the tube is paused: takes find nothing.
+        paused: Whether the tube is paused, so that takes get no tasks.
         failing_workers: Worker loops that take no tasks for now, because all their calls failed. Those of other
             processes are as old as their last heartbeat.
     """

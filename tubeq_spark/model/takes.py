@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_TASKS = 1_000
 #: A period of unlimited length.
 _NEVER_US = 1 << 62
-#: A wait ends so many seconds late, so that no clock's rounding ends it before the moment.
+#: A wait ends this many seconds late, so that no clock's rounding ends it before the moment.
 _LATER = 0.001
 
 
@@ -108,7 +108,7 @@ def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[in
     return [*(min(moment, now_us) for moment in moments), *[now_us] * count][-most:]
 
 
-#: A lease is extended only by what the expected duration of the commit exceeds this share of the ttr (one to so many).
+#: A lease is extended only by what the expected duration of the commit exceeds this share of the ttr (one to this many).
 UNNOTICED: Final = 8
 #: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
 _MOST = (3, 4)

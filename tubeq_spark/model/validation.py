@@ -133,7 +133,7 @@ def callback(argument: str, value: Any) -> None:
 
 
 def function(argument: str, value: Any, expected: str, count: int = 1) -> None:
-    """Check a function of so many arguments whose code runs when it is called: no coroutine, no generator function."""
+    """Check a function of this many arguments whose code runs when it is called: no coroutine, no generator function."""
     if not callable(value):
         refuse(argument, value, expected)
     if is_async(value) or is_generator(value):
@@ -142,7 +142,7 @@ def function(argument: str, value: Any, expected: str, count: int = 1) -> None:
 
 
 def takes(argument: str, value: Any, expected: str, count: int = 1) -> None:
-    """Check that a function can be called with so many arguments."""
+    """Check that a function can be called with this many arguments."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

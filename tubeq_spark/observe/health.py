@@ -186,7 +186,7 @@ def _noted(
 def _tube(name: str, metrics: TubeMetrics, overdue: float, files: int) -> Iterator[Problem]:
     if metrics.paused and metrics.ready:
         message = f"is paused, and {metrics.ready} tasks are ready"
-        yield Problem("paused", name, f"{message}; `tubeq resume {name}` lets takes find them")
+        yield Problem("paused", name, f"{message}; resume it with `tubeq resume {name}`")
     if metrics.failing_workers > 0:
         message = (
             f"{metrics.failing_workers} worker loops take no tasks, because all their calls fail"

@@ -44,7 +44,7 @@ _GAUGES = (
     ("tubeq_leases_ending", "Leases of taken tasks that end soon.", "leases_ending"),
     ("tubeq_unswept_tasks", "Tasks that wait for a sweep.", "unswept"),
     ("tubeq_unswept_age_seconds", "Since the first of them changed.", "unswept_age"),
-    ("tubeq_paused", "1 if the tube is paused: takes find nothing.", "paused"),
+    ("tubeq_paused", "1 if the tube is paused, so that takes get no tasks.", "paused"),
     (
         "tubeq_failing_workers",
         "Worker loops that take no tasks for now, because all their calls failed.",

@@ -147,7 +147,7 @@ def measure(
     Args:
         queue: The queue object.
         contexts: The tubes.
-        ending_us: Leases that end within so many microseconds count as ending; `None` is all leases.
+        ending_us: Leases that end within this many microseconds count as ending; `None` is all leases.
     """
     calls = written_calls(queue)
     found = {}

@@ -35,7 +35,7 @@ class TubeEvents:
         self._happened: deque[tuple[Task, str]] = deque()
 
     def count(self, event: str, tasks: int) -> None:
-        """Count an event of so many tasks."""
+        """Count an event of this many tasks."""
         self._counters.add(self._tube_id, event, tasks)
 
     def record(
@@ -85,7 +85,7 @@ class Counters:
         self._written = 0
 
     def add(self, tube_id: int, event: str, tasks: int) -> None:
-        """Count an event of so many tasks."""
+        """Count an event of this many tasks."""
         with self._lock:
             if tasks:
                 self._counts[f"{tube_id}/{event}"] += tasks

@@ -75,7 +75,7 @@ class Heart:
         self._told.put(_Word.FORGOTTEN)
 
     def stop(self, seconds: float = _PATIENCE) -> None:
-        """End, and wait at most so many seconds for a running beat."""
+        """End, and wait at most this many seconds for a running beat."""
         self._told.put(_Word.STOP)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

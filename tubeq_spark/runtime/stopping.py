@@ -19,7 +19,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Wake:
     """Wakes one waiting thread. A signal handler in that thread may call `set` at any moment.
 
-    The handler would wait for ever in `Event.set` if it interrupted a method of the same event, which has a lock.
+    The handler would wait forever in `Event.set` if it interrupted a method of the same event, which has a lock.
     A put to a `SimpleQueue` may interrupt a get and another put.
     """
 

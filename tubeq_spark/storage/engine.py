@@ -142,9 +142,9 @@ class Tables(Protocol):
 
         Args:
             table: The table.
-            rows: A small segment has at most so many rows.
-            size: A small segment has at most so many bytes.
-            every: They are counted at every so many versions; at other versions the result is 0.
+            rows: A small segment has at most this many rows.
+            size: A small segment has at most this many bytes.
+            every: They are counted at every this many versions; at other versions the result is 0.
         """
         del table, rows, size, every
         return 0

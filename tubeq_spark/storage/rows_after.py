@@ -81,7 +81,7 @@ def columns_of(rows: Sequence[StoredTask], source: pa.Table | None = None) -> Lo
 
 
 def values_of(expression: Expression, lookup: Lookup, count: int) -> list[Any]:
-    """The values of an expression for so many rows; moments are microseconds."""
+    """The values of an expression for this many rows; moments are microseconds."""
     if isinstance(expression, Literal):
         return [expression.value] * count
     found = column(expression, lookup, None, count)

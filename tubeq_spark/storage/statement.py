@@ -140,7 +140,7 @@ class Statement:
         return self.new is not None and not self.on
 
 
-#: The text of a statement names at most so many tasks.
+#: The text of a statement names at most this many tasks.
 MOST_NAMED = 200
 
 

@@ -81,7 +81,7 @@ def put_batch(
         df: The micro-batch.
         batch: Its number.
         name: The name of the stream; by default the id of the running query.
-        timeout: Seconds to wait for free capacity; `None` is for ever.
+        timeout: Seconds to wait for free capacity; `None` is forever.
         trace: The span that each task stores.
 
     Raises:

@@ -119,7 +119,7 @@ class Queue15:
 
         Args:
             tube: The name of the tube, which is created if it does not exist.
-            timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait.
+            timeout: Seconds to wait for a task; `None` waits forever, 0 does not wait.
 
         Returns:
             The task, which this session holds for its ttr; `None` if none was ready.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Request = TypeVar("Request")
-#: After so many lost conflicts of an exchange its acks commit alone.
+#: After this many lost conflicts of an exchange its acks commit alone.
 TRIES = 2
 
 

@@ -207,7 +207,7 @@ def _begin(ctx: TubeContext, now_us: int) -> None:
 
 
 def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeRequest]:
-    """The requests of some calls, cut to so many tasks together. The first calls get their tasks first."""
+    """The requests of some calls, cut to this many tasks together. The first calls get their tasks first."""
     if tasks is None:
         return requests
     cut = []

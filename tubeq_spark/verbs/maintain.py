@@ -115,9 +115,9 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
     return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
 
 
-#: A compaction leaves out so many segments at the head of the tube, because takes use them.
+#: A compaction leaves out this many segments at the head of the tube, because takes use them.
 _HEAD = 4
-#: A check whether to compact is made at every so many versions of the table.
+#: A check whether to compact is made at every this many versions of the table.
 _EVERY = 16
 #: A segment with more bytes is not tiny, and a compaction merges at most this many bytes.
 _TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20

@@ -49,7 +49,7 @@ class Added:
 
     @classmethod
     def of(cls, numbering: Numbering | None, count: int) -> Added:
-        """The outcome of a put that has added so many rows."""
+        """The outcome of a put that has added this many rows."""
         if numbering is None or not count:
             return cls()
         ids = numbering.numbers.task_id

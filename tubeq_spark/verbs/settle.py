@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: If one candidate of a take is unreadable, so many are checked, so that one commit buries many.
+#: If one candidate of a take is unreadable, this many are checked, so that one commit buries many.
 _LOOK_AHEAD = 1_000
 
 
@@ -342,7 +342,7 @@ def buries_unreadable(
     Args:
         ctx: The tube.
         rows: The candidates.
-        read: Reads so many candidates again, in their order.
+        read: Reads this many candidates again, in their order.
 
     Raises:
         Stale: Another commit, or the end of its ttl, has changed a task that was to be buried.

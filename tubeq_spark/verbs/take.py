@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Takes of at most so many tasks share one lease segment in each commit. A larger take gets its own, because an ack
+#: Takes of at most this many tasks share one lease segment in each commit. A larger take gets its own, because an ack
 #: of some tasks rewrites the rest of their lease segment.
 MOST_SHARED = 16
-#: After so many commits that release or bury tasks, an attempt counts as a conflict.
+#: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_CLEANUPS = 3
 #: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
 _MOST_TAKES = 3

@@ -59,7 +59,7 @@ def wait_for(
 
     Args:
         current: The tube.
-        timeout: Seconds; `None` waits for ever, 0 looks once.
+        timeout: Seconds; `None` waits forever, 0 looks once.
         look: Returns the result, or `None` if it found nothing; called with the tube by its newest record.
         for_tasks: Whether the result is tasks. Then the tasks of ended sessions are released before each look,
             because they may come first.

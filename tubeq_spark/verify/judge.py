@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Operations that end tasks which nobody counts as done.
 _UNCOUNTED = {"truncate", "drop", "repair"}
-#: A consumer is alone if the last so many commits are of its session.
+#: A consumer is alone if the last this many commits are of its session.
 _ALONE = 10
 
 

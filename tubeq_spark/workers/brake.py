@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: After so many failed tasks in a row, of all threads together, the loop takes no more.
+#: After this many failed tasks in a row, of all threads together, the loop takes no more.
 FAILED_IN_A_ROW = 10
 #: Seconds until it tries one task; they double up to the longest pause. So few tasks lose an attempt meanwhile.
 _FIRST, _MOST = 10.0, 60.0

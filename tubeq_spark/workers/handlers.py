@@ -151,7 +151,7 @@ class Calls:
     """Calls a handler with one task, or with several."""
 
     def __init__(self, handler: Handler, *, single: bool, time_limit: float | None = None) -> None:
-        """Call `handler` with a task (`single`) or a list of tasks, each time for at most so many seconds."""
+        """Call `handler` with a task (`single`) or a list of tasks, each time for at most this many seconds."""
         self._handler: Any = handler
         self._single = single
         self._time_limit = time_limit

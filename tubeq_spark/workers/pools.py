@@ -64,7 +64,7 @@ class Pool(ABC):
         return _all_of(self._outcomes)
 
     def late(self, seconds: float) -> list[Sequence[Task]]:
-        """The tasks of each call that has run for longer than so many seconds."""
+        """The tasks of each call that has run for longer than this many seconds."""
         return []
 
     def _end(self, outcome: Outcome) -> None:
@@ -102,7 +102,7 @@ class Threads(Pool):
             self._units.put(())
 
     def late(self, seconds: float) -> list[Sequence[Task]]:
-        """The tasks of each call that has run for longer than so many seconds."""
+        """The tasks of each call that has run for longer than this many seconds."""
         latest = _clock.monotonic() - seconds
         return [tasks for began, tasks in list(self._running.values()) if began < latest]
 
@@ -120,7 +120,7 @@ class EventLoop(Pool):
     """An event loop in a thread of its own, for handlers that are coroutine functions."""
 
     def __init__(self, calls: Calls, most: int) -> None:
-        """Start the event loop, for at most so many calls at a time."""
+        """Start the event loop, for at most this many calls at a time."""
         super().__init__(calls)
         self._most = most
         self._running = 0

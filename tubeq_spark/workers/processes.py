@@ -174,7 +174,7 @@ class Processes:
                 self._step(began)
             except BaseException as error:  # noqa: BLE001  (it is raised in the end, or another one is)
                 # Until the children have ended, their reports are read, and overdue ones are killed. Otherwise
-                # they would wait for ever to be killed.
+                # they would wait forever to be killed.
                 if self._error is not None:
                     log.warning("while worker processes end: %s", error)
                 self._error = self._error or error

@@ -70,7 +70,7 @@ class Source:
         self.pause = 0.0
         if not self._delays and not buries and tube.options.max_attempts is None:
             log.warning(
-                "%s: failed tasks come back for ever: the tube has no max_attempts", tube.name
+                "%s: failed tasks come back forever: the tube has no max_attempts", tube.name
             )
         #: Tasks that an ack with an unknown outcome may have removed.
         self._perhaps: set[int] = set()
@@ -103,7 +103,7 @@ class Source:
         return ctx.queue.held_tasks.attempt(ctx.record.id, task.task_id)
 
     def take(self, count: int, timeout: float = 0) -> list[Task]:
-        """Take up to so many tasks; none if the storage fails for a moment, or rivals come first."""
+        """Take up to this many tasks; none if the storage fails for a moment, or rivals come first."""
         try:
             return self._tube.take_many(
                 count, timeout=timeout, per_utube=self._per_utube, utube=self._utube

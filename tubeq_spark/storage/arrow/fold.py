@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The lower bounds of the order columns in a part; `None` if they are unknown.
 Bound: TypeAlias = "tuple[int, ...] | None"
-#: The results are merged when they have so many more rows than after the last merge, and at least twice as many.
+#: The results are merged when they have this many more rows than after the last merge, and at least twice as many.
 _MERGED = 50_000
 #: The aggregate that merges the values of an aggregate for several parts.
 _MERGES = {

@@ -74,7 +74,7 @@ class Background:
             thread.join()
 
     def close(self, seconds: float) -> None:
-        """Accept no more work, and wait at most so many seconds until the accepted work is done."""
+        """Accept no more work, and wait at most this many seconds until the accepted work is done."""
         with self._lock:
             self._is_closed = True
             thread = self._thread

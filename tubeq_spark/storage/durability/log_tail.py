@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.log.facts import Contents
 
-#: At most so many versions are read, and moved aside.
+#: At most this many versions are read, and moved aside.
 MOST_LOST = 1_000
 #: The first and last bytes of a Parquet file, plain or encrypted.
 _MAGICS = (b"PAR1", b"PARE")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LOCKS = "_tubeq_locks"
 #: The suffix of a mark's file.
 MARK_SUFFIX = ".synced"
-#: From so many files on, the whole file system is synced instead of each file.
+#: From this many files on, the whole file system is synced instead of each file.
 _MANY = 50
 
 

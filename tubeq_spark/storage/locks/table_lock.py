@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: The suffix of a table's lock file.
 LOCK_SUFFIX = ".lock"
-#: A thread that has waited so many seconds for one that got no answer from the storage does not try itself.
+#: A thread that has waited this many seconds for one that got no answer from the storage does not try itself.
 _LONG = 5.0
 
 

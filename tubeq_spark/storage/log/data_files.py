@@ -35,13 +35,13 @@ _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Columns of tubes with statistics by which no query skips files: `told_file` reads them from the log.
 _TOLD = ("tube", "owner", "created", "since")
-#: Bounds of longer texts have so many characters.
+#: Bounds of longer texts have this many characters.
 _TEXT = 64
 #: The rows of the first of several pieces, and the factor by which each next piece is larger.
 _PIECE, _GROWS = 512, 4
-#: A file gets rows of about so many bytes in memory, because statements read whole files.
+#: A file gets rows of about this many bytes in memory, because statements read whole files.
 PART_BYTES = 64 << 20
-#: At most so many rows are written without dictionaries.
+#: At most this many rows are written without dictionaries.
 _FEW = 1_000
 #: The last character, which has no next one, and the surrogates, which texts do not have.
 _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)

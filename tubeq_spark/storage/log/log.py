@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: After so many commits of rivals a change is decided again, even if none of them matters to it.
+#: After this many commits of rivals a change is decided again, even if none of them matters to it.
 _RIVALS = 50
 
 

@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 _LATE = 4
 #: The directory of a log, below that of its table.
 LOG = "_delta_log"
-#: The clocks of a store's hosts differ by no more than so many seconds.
+#: The clocks of a store's hosts differ by no more than this many seconds.
 SKEW = 2.0
-#: On an object store commits are kept for so many hours at least.
+#: On an object store commits are kept for this many hours at least.
 KEPT_HOURS = 2
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: How often a log is read again if others have shortened it meanwhile.
 _TRIES = 20
-#: The last so many commits and looks show whether others commit.
+#: The last this many commits and looks show whether others commit.
 _LAST = 4
 
 
@@ -42,8 +42,8 @@ class Looks:
         is_far: Whether each look costs a request, so that one serves all reads of an operation. Then no lock keeps
             other writers away, and a commit may arrive after its request was given up.
         ahead: How many commits one look asks for at the same time at most.
-        sure: For so many seconds a version counts as being in the log without a check.
-        lately: For so many seconds a removal takes the known version for the newest one.
+        sure: For this many seconds a version counts as being in the log without a check.
+        lately: For this many seconds a removal takes the known version for the newest one.
         lately_beside_others: The same if others commit, too. A rival's commit then costs a failed PUT.
     """
 
@@ -135,7 +135,7 @@ class LogReader:
         return sum(self._met) if self._looks.is_far else 0
 
     def recent(self, seconds: float) -> Snapshot | None:
-        """The known version if it was the newest within so many seconds, where a look costs a request."""
+        """The known version if it was the newest within this many seconds, where a look costs a request."""
         recent = self._recent(seconds) if self._looks.is_far else None
         return None if recent is None else recent.snapshot
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 #: The file that names the checkpoint that readers begin with.
 LAST_CHECKPOINT = "_last_checkpoint"
-#: A file that was prepared for a log (`.tmp`) counts as left over when it is so many seconds old.
+#: A file that was prepared for a log (`.tmp`) counts as left over when it is this many seconds old.
 LEFT_SECONDS = 3600.0
 _COMMIT = re.compile(r"(\d{20})\.json")
 #: A commit, its checksum, commits compacted into one file, or a checkpoint.

@@ -71,7 +71,7 @@ class NextVersion:
         self._ahead = self._store.beside(lambda: self._store.get(self._name))
 
     def is_rivals(self, seconds: float = 0.0) -> bool:
-        """Whether it existed when `ask_ahead` asked for it. Waits so many seconds for the answer."""
+        """Whether it existed when `ask_ahead` asked for it. Waits this many seconds for the answer."""
         ahead, self._ahead = self._ahead, None
         # A request that still waits behind others is cancelled.
         if ahead is not None and not ahead.cancel():

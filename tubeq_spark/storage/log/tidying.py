@@ -43,13 +43,13 @@ log = logging.getLogger(__name__)
 
 #: Versions between two checks whether the log needs a checkpoint, or can be shortened.
 EVERY = 50
-#: The next checkpoint comes after at least one commit for so many actions of the last one.
+#: The next checkpoint comes after at least one commit for this many actions of the last one.
 _ACTIONS = 200
 #: But after no more commits than about this.
 _SELDOM = 1_000
 #: How many files are removed by one request.
 _AT_ONCE = 1_000
-#: The removed files of so many commits are remembered for the next checkpoint.
+#: The removed files of this many commits are remembered for the next checkpoint.
 _REMOVES = 1_000
 #: The last bytes of a Parquet file, plain or encrypted.
 _ENDS = (b"PAR1", b"PARE")
@@ -278,7 +278,7 @@ class Retention(Protocol):
 
     @property
     def versions(self) -> int:
-        """So many of the newest versions stay in any case."""
+        """This many of the newest versions stay in any case."""
         ...
 
     @property
@@ -322,10 +322,10 @@ class LocalRetention:
     change feed, the log is kept for all of that time.
     """
 
-    #: Verbs search so many versions after lost answers.
+    #: Verbs search this many versions after lost answers.
     versions = 200
     page = None
-    #: Commits of the last so many seconds stay: a reader needs less time to list a log and to read the listed files.
+    #: Commits of the last this many seconds stay: a reader needs less time to list a log and to read the listed files.
     SECONDS = 5.0
     #: The same where Spark reads.
     SPARK_SECONDS = 600.0

@@ -38,7 +38,7 @@ def copy_table(source: Store, target: Store, name: str, newest: Snapshot) -> Non
 
 
 def _copy_file(source: Store, target: Store, path: str, size: int) -> None:
-    """Copy a file of so many bytes."""
+    """Copy a file of this many bytes."""
     with source.open_file(path, size) as content:
         target.put(path, content.read())
 

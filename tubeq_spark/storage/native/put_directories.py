@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A version that was the newest within so many seconds is recent enough for the shape of a table.
+#: A version that was the newest within this many seconds is recent enough for the shape of a table.
 _RECENT = 5.0
 
 

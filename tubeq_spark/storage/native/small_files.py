@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.query import Select
 
-#: A read of at most so many files with at most so many bytes together reads and caches all columns.
+#: A read of at most this many files with at most this many bytes together reads and caches all columns.
 FILES, BYTES = 64, 1 << 20
-#: A larger read still does so for files of at most so many bytes.
+#: A larger read still does so for files of at most this many bytes.
 _SMALL = 64 << 10
 #: Rows of more bytes than this are not cached. A part of a query ends as soon as its rows have more.
 ROWS_BYTES = 4 << 20
-#: The cache has at most so many files, and so many bytes of rows.
+#: The cache has at most this many files, and this many bytes of rows.
 _KEPT_FILES, _KEPT_BYTES = 256, ROWS_BYTES
 #: If the rows of a file may have more than `_AT_ONCE` bytes, `_BATCH` rows are read at a time.
 _AT_ONCE, _BATCH = 64 << 20, 1024
@@ -66,7 +66,7 @@ class Listed:
 
 #: Stands for an entry that is not in the cache.
 _NOTHING: tuple[pa.Table | None, int] = (None, 0)
-#: Cached rows may keep buffers of so many times their own bytes, or of so many bytes.
+#: Cached rows may keep buffers of this many times their own bytes, or of this many bytes.
 _SPARE, _SHARED = 2, 16 << 10
 
 

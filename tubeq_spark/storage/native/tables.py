@@ -224,7 +224,7 @@ class NativeTables(Tables):
         return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
-        """The number of segments of at most so many rows and bytes, at every `every`-th version; else 0."""
+        """The number of segments of at most this many rows and bytes, at every `every`-th version; else 0."""
         known = self._handles.table(table).known
         if known is None or known.version % every:
             return 0

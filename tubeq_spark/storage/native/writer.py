@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Statement
 
 
-#: On an object store a statement is decided so many times after conflicts, before the verb reads again.
+#: On an object store a statement is decided this many times after conflicts, before the verb reads again.
 DECISIONS = 5
-#: An append is written so many times, because the removal of a file in its snapshot conflicts with it.
+#: An append is written this many times, because the removal of a file in its snapshot conflicts with it.
 APPENDS = 50
 
 

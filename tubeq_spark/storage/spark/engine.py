@@ -208,7 +208,7 @@ class SparkEngine(SparkReads):
             return self._merge(rows.sparkSession, replace(statement, new=rows), note)
 
     def _own_for(self, size: int) -> SparkSession:
-        """The queue's own session for a write of so many rows."""
+        """The queue's own session for a write of this many rows."""
         with self.reading():
             spark = self._own.get(compiling=size >= COMPILE_FROM)
             if not self.has_own:
@@ -287,7 +287,7 @@ class SparkEngine(SparkReads):
         save(writer, statement.table)
         if written is None:
             return Affected(inserted=statement.size) if statement.once is None else None
-        # Spark reports the number of rows by an event. A busy Spark drops events, so this does not wait for ever.
+        # Spark reports the number of rows by an event. A busy Spark drops events, so this does not wait forever.
         counted: list[int] = []
         _wait_for(lambda: counted.append(written.get["rows"]), "tubeq-asks-for-rows")
         return Affected(inserted=counted[0]) if counted else None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: From so many rows on, in a write or a read, compiling costs less time than it saves.
+#: From this many rows on, in a write or a read, compiling costs less time than it saves.
 COMPILE_FROM = 30_000
 COMPILE_READ_FROM = 150_000
 #: Seconds for which a session is used.

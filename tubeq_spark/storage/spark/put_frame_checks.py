@@ -45,7 +45,7 @@ _NOT_STORED: Mapping[type[T.DataType], str] = {
 }
 
 
-#: A message shows at most so many characters of a bad value.
+#: A message shows at most this many characters of a bad value.
 _SHOWN = 200
 
 

@@ -25,7 +25,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     # Tables by name or by path, delta.`/path`, are Delta tables.
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # So many tasks rebuild each version's state; the default, 50, takes 2.7 times as long.
+    # This many tasks rebuild each version's state; the default, 50, takes 2.7 times as long.
     SNAPSHOT_PARTITIONS: "1",
     # A MERGE of a batch joins a few rows. Raise it for jobs that shuffle much else.
     "spark.sql.shuffle.partitions": "2",
@@ -43,7 +43,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.databricks.delta.optimizeWrite.enabled": "false",
     # It rewrites files after a commit, and conflicts with takes; the sweeper does not.
     "spark.databricks.delta.autoCompact.enabled": "false",
-    # VACUUM lists directories in so many tasks, by default in 10,000.
+    # VACUUM lists directories in this many tasks, by default in 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     # Heartbeats have a pool of their own; else they wait for the tasks of all jobs.
     SCHEDULER: "FAIR",

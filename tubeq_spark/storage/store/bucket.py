@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Objects that are larger are sent in parts of so many bytes.
+#: Objects that are larger are sent in parts of this many bytes.
 PART = 16 << 20
 #: How many requests are under way at the same time for one thread.
 _TOGETHER = 16

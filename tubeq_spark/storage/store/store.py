@@ -126,7 +126,7 @@ class Store(Protocol):
         Args:
             directory: The directory; empty for that of the table. A missing directory has no files.
             after: Only names after this one.
-            most: At most about so many files.
+            most: At most about this many files.
         """
         ...
 

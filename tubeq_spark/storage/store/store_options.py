@@ -85,13 +85,13 @@ def misspelt(names: Iterable[str]) -> str | None:
 #: The time limits of a request. There is none for a pause within an answer, so that of the request serves as one.
 _TIMEOUT = "timeout"
 _LIMITS = {_TIMEOUT: "5s", "connect_timeout": "5s"}
-#: A request that moves so many bytes has `_SECONDS`, and one second more for each megabyte.
+#: A request that moves this many bytes has `_SECONDS`, and one second more for each megabyte.
 LARGE = 4_000_000
 _SECONDS = 20
 
 
 def with_limits(options: Mapping[str, str], size: int = 0) -> dict[str, str]:
-    """The options for requests that move so many bytes: missing time limits are added."""
+    """The options for requests that move this many bytes: missing time limits are added."""
     named = {plain(key) for key in options} | {*_of_environment()}
     limits = {name: value for name, value in _LIMITS.items() if name not in named}
     if size >= LARGE and _TIMEOUT in limits:

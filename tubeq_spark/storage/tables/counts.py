@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.rows import FileInOrder, ToldFile
 
-#: One query counts at most so many tubes, because each tube is a scan of its own in the plan.
+#: One query counts at most this many tubes, because each tube is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
 _ROW = row()
 
@@ -147,7 +147,7 @@ def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting
         engine: The engine.
         table: The tube.
         now_us: The moment.
-        rows: A segment of at most so many tasks is tiny.
+        rows: A segment of at most this many tasks is tiny.
     """
     files = engine.tables.told_files(table.name)
     if files is not None:

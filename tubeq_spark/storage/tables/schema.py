@@ -38,7 +38,7 @@ _TUBE_COLUMNS = {
         "unit of conflict; < 0: rows that were moved here, each number used once",
     ),
     "tube": ("BIGINT", "id of the tube in the registry; negated in rows that are no tasks"),
-    "task_id": ("BIGINT", "unique for ever, in the order of put"),
+    "task_id": ("BIGINT", "unique forever, in the order of put"),
     "state": (
         "STRING",
         "as last written: r ready, t taken, ! buried, ~ delayed, - done, or gone where the tube is negated",
@@ -75,7 +75,7 @@ TUBE_TYPES = {name: kind for name, (kind, _) in _TUBE_COLUMNS.items()}
 _REGISTRY_COLUMNS = {
     "name": ("STRING", "name of the tube"),
     "table_name": ("STRING", "name of its table, which no other tube ever has"),
-    "id": ("BIGINT", "unique for ever in this location"),
+    "id": ("BIGINT", "unique forever in this location"),
     "type": ("STRING", "driver"),
     "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
     "status": ("STRING", "live or dropped"),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
 _SEGMENT = ["segment"]
-#: At most so many segments of gone rows are removed at a time.
+#: At most this many segments of gone rows are removed at a time.
 _MOST_GONE = 10_000
 #: The states of stored tasks that are counted, by the names of their counts.
 COUNTED = {
