@@ -62,8 +62,9 @@ def test_put_when_keys_are_there_puts_the_others_and_counts_these(tubeq: Tubeq) 
 
     assert tubeq.json(*put, stdin=lines)[0]["count"] == 3
     assert tubeq.json(*put, stdin=lines)[0]["count"] == 1
-    one = tubeq("put", tube.name, "--unique=a", stdin="5\n6\n")
+    one = tubeq("put", tube.name, "--unique=a", stdin="5\n")
     assert one.stdout == f"put 0 tasks into {tube.name}\n"
+    assert tubeq("put", tube.name, "--unique=b", stdin="5\n6\n").exit_code == 2
     bad = tubeq(*put, stdin='{"url": "c"}\n{"url": "d"}\n{"url": [1]}\n')
     assert (bad.exit_code, bad.stdout) == (2, "")
     before, refused = bad.stderr.splitlines()
