@@ -39,7 +39,7 @@ def run(job: Job, console: Console, clock: Clock | None = None) -> int:
         clock: The clock of the queue, by which consumers wait.
 
     Returns:
-        The exit code: 0; or 128 plus the number of the signal that stopped it; or 3 if a page was fetched twice, or a
+        The exit code: 0, also if a signal stopped it after the batches in hand; or 3 if a page was fetched twice, or a
         host by two consumers at once.
 
     Raises:
@@ -64,7 +64,7 @@ def run(job: Job, console: Console, clock: Clock | None = None) -> int:
         proof, count = pages.proof(), pages.fetched_count()
         console.print(proof_text(proof), soft_wrap=True)
         console.print(f"{ending} {count:,} pages, {seconds:.1f} s.", soft_wrap=True)
-    return stop.exit_code if proof.holds else ExitCode.FAILED
+    return ExitCode.DONE if proof.holds else ExitCode.FAILED
 
 
 def _crawl(

@@ -145,12 +145,12 @@ def test_take_with_exec_acks_what_the_command_did_and_gives_back_what_it_did_not
 
     stopped = tubeq("take", tube.name, "-n5", "--exec", work)
 
-    assert (stopped.exit_code, stopped.stdout) == (3, "1 done, 1 failed\n")
+    assert (stopped.exit_code, stopped.stdout) == (0, "1 done, 1 failed\n")
     assert stopped.stderr.endswith("was released: the command ended with 1\n")
     assert counts(tubeq.queue, tube) == {"ready": 2, "done": 1, "total": 2}
-    again = tubeq("take", tube.name, "-n5", "--bury", "--json", "--exec", work)
+    again = tubeq("take", tube.name, "-n5", "--bury", "--strict", "--json", "--exec", work)
     report = json.loads(again.stdout)
-    assert (report["done"], report["failed"]) == (1, 1)
+    assert (again.exit_code, report["done"], report["failed"]) == (4, 1, 1)
     assert (tmp_path / "seen").read_text() == "good 1\nbad 1\nbad 2\ngood too 1\n"
     assert [task.error for task in tube.tasks_by_state("!")] == ["the command ended with 1"]
     assert tubeq("take", tube.name, "--exec", work).exit_code == 1

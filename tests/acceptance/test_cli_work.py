@@ -109,10 +109,42 @@ def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queu
     assert [task.data for task in hosts.tasks_by_state("r")] == ["a", "c"]
 
 
-def test_work_when_there_is_nothing_ends_with_1(place: Path, queue: Queue) -> None:
-    code, result = ended(started(place, "job:note", "--idle", "0"))
+@pytest.mark.parametrize("strict", [(), ("--strict",)])
+def test_work_when_there_is_nothing_ends_with_0(
+    place: Path, queue: Queue, strict: tuple[str, ...]
+) -> None:
+    code, result = ended(started(place, "job:note", "--idle", "0", *strict))
 
-    assert (code, result["done"]) == (1, 0)
+    assert (code, result["done"]) == (0, 0)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize(("strict", "expected"), [((), 0), (("--strict",), 4)])
+def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
+    place: Path, queue: Queue, strict: tuple[str, ...], expected: int, processes: str
+) -> None:
+    queue["jobs"].put("a")
+
+    options = ("--bury", "--idle", "0.1", f"--processes={processes}", *strict)
+    code, result = ended(started(place, "job:fails", *options))
+
+    assert (code, result["buried"]) == (expected, 1)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
+    place: Path, queue: Queue, processes: str
+) -> None:
+    queue["jobs"].put_many(range(20))
+    process = started(place, "job:waits", "--processes", processes)
+    until(lambda: len(seen(place)) == int(processes))
+
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    code, _ = ended(process)
+
+    assert code == 130
+    assert queue.statistics("jobs")["tasks"]["ready"] == 20
 
 
 def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Queue) -> None:

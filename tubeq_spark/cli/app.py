@@ -27,7 +27,7 @@ from tubeq_spark.cli import (
     work,
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
-from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
@@ -77,10 +77,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done; 1 nothing was taken, a full tube took nothing, check found problems, "
-    "or health something that wants attention; 2 bad use, or refused (unknown tube or task, not held "
-    "by that session, not agreed to); 3 failed; 130, 143 stopped by a signal. With --json errors are "
-    "JSON, too, on standard error.",
+    epilog=EPILOG,
 )
 
 

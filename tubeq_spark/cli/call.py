@@ -255,6 +255,18 @@ def as_dict(task: Task) -> dict[str, Any]:
 
 
 @contextmanager
+def until_stopped() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    except SystemExit as end:
+        if end.code != ExitCode.TERMINATED:
+            raise
+
+
+@contextmanager
 def _terminating() -> Iterator[None]:
     """Let SIGTERM end the block by an exception, so that taken tasks are given back."""
     if threading.current_thread() is not threading.main_thread():

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import queue_of
+from tubeq_spark.cli.call import queue_of, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.model.error_text import missing, reason_of
 
@@ -44,10 +44,8 @@ def dashboard(
             call.show({"url": url} | ({} if token is None else {"token": token}), url)
             if token is not None and not call.json:
                 call.show({}, f"token for changes: {token}")
-            try:
+            with until_stopped():
                 uvicorn.Server(config).run(sockets=[listener])
-            except KeyboardInterrupt:
-                return  # Ctrl-C is the normal end
 
 
 def _listening(port: int) -> socket.socket:

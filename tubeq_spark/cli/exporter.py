@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.model.error_text import missing, reason_of
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) -> None:
-    """Measure a queue for each scrape, until Ctrl-C.
+    """Measure a queue for each scrape, until Ctrl-C or SIGTERM.
 
     Args:
         call: The call.
@@ -39,9 +39,8 @@ def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) 
     url = f"http://{shown}:{server.server_port}/metrics"
     call.show({"url": url}, url)
     try:
-        thread.join()
-    except KeyboardInterrupt:
-        return  # Ctrl-C is the normal end
+        with until_stopped():
+            thread.join()
     finally:
         server.shutdown()
         server.server_close()

@@ -62,7 +62,7 @@ def health(
             about = problem.kind if problem.tube is None else f"{problem.kind}: {problem.tube}"
             call.show(asdict(problem), f"{about}: {problem.message}")
         if not found.ok:
-            raise typer.Exit(ExitCode.PROBLEMS)
+            raise typer.Exit(ExitCode.NO)
         if not call.json:
             call.show({}, "nothing wants attention")
 

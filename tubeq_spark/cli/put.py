@@ -72,7 +72,7 @@ def put(
                 if items and not tasks:
                     call.tell(f"tube {tube} is full; {done.before}")
                     call.show(done.as_dict(tube), done.sentence(tube))
-                    raise typer.Exit(ExitCode.NOTHING)
+                    raise typer.Exit(ExitCode.NO)
                 added.clear()
             call.show(done.as_dict(tube), done.sentence(tube))
 

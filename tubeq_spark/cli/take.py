@@ -20,7 +20,7 @@ import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text, queue_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TakenUtubes, TubeName
+from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
 from tubeq_spark.errors import InvalidOptionError, TubeqError
 from tubeq_spark.model import validation
 
@@ -60,6 +60,7 @@ def take(
     delay: Annotated[
         float, typer.Option(help="With --exec: seconds before what fails is ready again")
     ] = 0,
+    strict: Strict = False,
     keep: Annotated[
         float | None,
         typer.Option(
@@ -82,15 +83,16 @@ def take(
             # Without tasks this only checks the delay, which must be valid before a command runs.
             source.release_many([], delay=delay or None)
             take_next = partial(source.take, timeout, utube=utube or None)
-            _work(call, source, take_next, _Command(command, delay, bury=bury), count)
+            report = _work(call, source, take_next, _Command(command, delay, bury=bury), count)
+            _end(report, strict=strict)
             return
-        if bury or delay:
-            msg = "--bury and --delay are for what fails under --exec"
+        if bury or delay or strict:
+            msg = "--bury, --delay and --strict are for what fails under --exec"
             raise InvalidOptionError(msg)
         kept_for = None if keep is None else validation.lease("keep", keep)
         tasks = source.take_many(count, timeout=timeout, per_utube=per_utube, utube=utube or None)
         if not tasks:
-            raise typer.Exit(ExitCode.NOTHING)
+            raise typer.Exit(ExitCode.NO)
         if kept_for is not None:
             try:
                 # The session is handed over before its tasks are printed, so that a reader can settle them at once.
@@ -183,8 +185,12 @@ def _variables(task: Task) -> dict[str, str]:
 
 def _work(
     call: Call, source: Tube, take_next: Callable[[], Task | None], command: _Command, count: int
-) -> None:
-    """Run the command for up to `count` tasks, taken one at a time, so that no lease ends while a task waits."""
+) -> tuple[int, int]:
+    """Run the command for up to `count` tasks, taken one at a time, so that no lease ends while a task waits.
+
+    Returns:
+        The numbers of tasks that are done, and that failed.
+    """
     done = failed = 0
     while done + failed < count:
         task = take_next()
@@ -208,7 +214,10 @@ def _work(
     call.show(
         {"tube": source.name, "done": done, "failed": failed}, f"{done:,} done, {failed:,} failed"
     )
-    if failed:
-        raise typer.Exit(ExitCode.FAILED)
-    if not done:
-        raise typer.Exit(ExitCode.NOTHING)
+    return done, failed
+
+
+def _end(report: tuple[int, int], *, strict: bool) -> None:
+    if not any(report):
+        raise typer.Exit(ExitCode.NO)
+    fail_if_strict(report[1], strict=strict)

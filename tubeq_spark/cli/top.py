@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli import keys
-from tubeq_spark.cli.call import Call, queue_of
+from tubeq_spark.cli.call import Call, queue_of, until_stopped
 from tubeq_spark.cli.table import (
     STATES,
     Column,
@@ -94,10 +94,8 @@ def top(
             msg = f"--sort {sort}: must be one of {', '.join(_KEYS.values())}"
             raise InvalidOptionError(msg)
         limit = 1 if once else looks
-        try:
+        with until_stopped():
             _look_on(call, queue, interval or _INTERVAL[queue.engine], limit, sort)
-        except KeyboardInterrupt:
-            return  # Ctrl-C is the normal end
 
 
 def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TakenUtubes, TubeName
+from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
 from tubeq_spark.cli.program import load_function
 from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model.failures import headline
@@ -23,6 +23,7 @@ from tubeq_spark.model.validation import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from signal import Signals
 
     from tubeq_spark.task import Task
     from tubeq_spark.workers.handlers import Failure, WorkReport
@@ -68,6 +69,7 @@ def work(
             "(a coroutine is cancelled)",
         ),
     ] = None,
+    strict: Strict = False,
     report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Call a function for each task: ack what returns, try again later what raises.
@@ -89,14 +91,18 @@ def work(
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
     elif processes > 1 or (time_limit is not None and not is_async(handler)):
-        _show(call, tube, _parent(call, tube, processes, time_limit))
+        report, cut_off = _parent(call, tube, processes, time_limit)
+        _show(call, tube, report, cut_off, strict=strict)
     else:
-        with call.queue(tube=tube) as queue:
+        # SIGTERM may come before the loop, when there is nothing to finish.
+        with until_stopped(), call.queue(tube=tube) as queue:
             from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
-            ears = Ears(_teller(call), failed=_failure_teller(call))
-            _show(call, tube, run(queue.tube(tube), handler, stop=None, ears=ears, **options))
+            signals: list[Signals] = []
+            ears = Ears(_teller(call), _failure_teller(call), cut_off=signals.append)
+            report = run(queue.tube(tube), handler, stop=None, ears=ears, **options)
+            _show(call, tube, report, signals[0] if signals else None, strict=strict)
 
 
 def _teller(call: Call) -> Callable[[WorkReport], None]:
@@ -129,18 +135,24 @@ def _sentence(report: WorkReport) -> str:
     )
 
 
-def _show(call: Call, tube: str, report: WorkReport) -> None:
+def _show(
+    call: Call, tube: str, report: WorkReport, cut_off: Signals | None, *, strict: bool
+) -> None:
+    """Print the report, and end with an exit code, also if a signal cut off the calls in hand."""
     found = {"tube": tube} | asdict(report) | {"seconds": round(report.seconds, 3)}
     call.show(found, _sentence(report))
-    if not report.done and not report.failed:
-        raise typer.Exit(ExitCode.NOTHING)
+    if cut_off is not None:
+        raise typer.Exit(128 + cut_off)
+    fail_if_strict(report.failed + report.buried, strict=strict)
 
 
 # -- processes ---------------------------------------------------------------------------------------
 
 
-def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> WorkReport:
-    """Run the same command in children."""
+def _parent(
+    call: Call, tube: str, processes: int, time_limit: float | None
+) -> tuple[WorkReport, Signals | None]:
+    """Run the same command in children; return their report, and the first signal if a second one cut them off."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
     from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
     from tubeq_spark.workers.handlers import took_too_long  # noqa: PLC0415
@@ -172,9 +184,10 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
         )
         try:
             with stop.on_signals():
-                return run.run()
+                report = run.run()
         except ChildFailedError as error:
             raise typer.Exit(error.code) from None
+        return report, stop.signal if stop.is_urgent else None
 
 
 class _Pipe:

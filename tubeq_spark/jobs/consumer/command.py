@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.cloudpickle import register_pickle_by_value
 
+from tubeq_spark.cli.exit_codes import EPILOG
 from tubeq_spark.jobs.consumer.loop import Consumer, Ending, Settings
 from tubeq_spark.jobs.consumer.results import ResultTable
 from tubeq_spark.jobs.program.arguments import add_queue_options, count, positive_count, seconds
@@ -34,15 +35,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "the function has returned. When it raised, it gets halves of the batch, until the tasks "
         "that it fails at are found: these are given back. Without --once it goes on until it is "
         "stopped.",
-        epilog="Exit codes: 0 done, or stopped by a signal after the batch in hand; 2 bad use; 3 "
-        "failed, gave up, or with --once a batch or a task failed; with --once 130 or 143 when a signal stopped "
-        "it before the end; 130 after a second signal, which gives the batch in hand back.",
+        epilog=EPILOG,
     )
     add = parse.add_argument
     add("handler", metavar="MODULE:FUNCTION", help="gets a DataFrame, returns one or None")
     add_queue_options(parse)
     add("--tube", required=True, help="whose tasks")
-    add("--once", action="store_true", help="end when nothing is ready")
+    add("--once", action="store_true", help="end when no task is ready")
+    add("--strict", action="store_true", help="exit with 4 if tasks failed or were buried")
     add("--results", metavar="TABLE", help="path or name of the table of what it returns")
     add("--path", type=Path, default=Path(), metavar="DIR", help="of the module (%(default)s)")
     add("--batch-size", type=positive_count, default=1_000, metavar="N", help="(%(default)s)")
@@ -107,7 +107,5 @@ def _consume(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -
     )
     if ending is Ending.GAVE_UP:
         return ExitCode.FAILED
-    if not arguments.once:
-        return ExitCode.DONE
     has_failed = consumer.failed_batches or consumer.failed_tasks
-    return stop.exit_code or (ExitCode.FAILED if has_failed else ExitCode.DONE)
+    return ExitCode.TASKS_FAILED if arguments.strict and has_failed else ExitCode.DONE

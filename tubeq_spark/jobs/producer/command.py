@@ -7,9 +7,10 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tubeq_spark.cli.exit_codes import EPILOG
 from tubeq_spark.jobs.producer.source import FORMATS, Source
 from tubeq_spark.jobs.producer.tasks import OPTIONS, Tasks
-from tubeq_spark.jobs.program.arguments import EPILOG, add_queue_options
+from tubeq_spark.jobs.program.arguments import add_queue_options
 from tubeq_spark.jobs.program.running import run
 from tubeq_spark.programs import BadUseError, ExitCode, Stop, note
 
@@ -29,7 +30,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         prog=program,
         description="Put the rows of JSON lines, CSV, Parquet, or any table into a tube: all in one "
         "commit, or none. Expressions are Spark's SQL over the columns of a row.",
-        epilog=f"{EPILOG} 1 when nothing was put into a tube with a capacity. A put that has begun is finished before a signal ends the program.",
+        epilog=f"{EPILOG} A signal ends the program after a put that has begun.",
     )
     add = parse.add_argument
     add("source", metavar="SOURCE", help="a path or URI (files, a folder), or a table's name")
@@ -122,4 +123,4 @@ def _told(tube: Tube, result: PutResult, key: str | None) -> int:
     if full:
         reasons.append("there is no room for all of them")
     sys.stdout.write(f"put nothing into {tube.name}: {' or '.join(reasons)}\n")
-    return ExitCode.NOTHING if full else ExitCode.DONE
+    return ExitCode.NO if full else ExitCode.DONE

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-EPILOG = "Exit codes: 0 done, 2 bad use, 3 failed, 130 or 143 stopped by a signal."
-
 
 def add_queue_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a queue, and how it is reached."""

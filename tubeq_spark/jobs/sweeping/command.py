@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from tubeq_spark.cli.exit_codes import EPILOG
 from tubeq_spark.jobs.program.arguments import add_queue_options, seconds
 from tubeq_spark.jobs.program.running import run, tell
 from tubeq_spark.programs import (
@@ -36,8 +37,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         prog=program,
         description="Write down what time has changed in all tubes of a queue: ended leases, "
         "delays and lives, tasks of sessions that died; and tidy up. Stop it at any time.",
-        epilog="Exit codes: 0 done or stopped by a signal, 2 bad use, 3 failed (with --once also "
-        "when a tube failed), 130 after a second signal.",
+        epilog=EPILOG,
     )
     add_queue_options(parse)
     add = parse.add_argument
