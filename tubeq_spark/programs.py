@@ -1,6 +1,7 @@
 """Functions for programs around a queue: settings, exit codes, sessions, a stream that ticks.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
+- `run_tubeq` runs a command of `tubeq`, and returns its exit code;
 - `run_program` runs a function, and turns its errors into one sentence and an `ExitCode`, the same
   for all programs; `BadUseError` is for errors that the user of the program can fix; `note` prints
   such sentences; `open_spark` returns the session, embedded or of a Connect server; `quiet_loggers`
@@ -19,6 +20,7 @@ This module imports pyspark only for a queue that needs Spark (`Defaults.needs_s
 
 from __future__ import annotations
 
+from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, note, open_spark, quiet_loggers, run_program
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
@@ -43,6 +45,7 @@ __all__ = [
     "read_defaults",
     "reason_of",
     "run_program",
+    "run_tubeq",
     "start_ticking",
     "until_signal",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -154,9 +156,41 @@ def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Q
     out, err = process.communicate(timeout=WAIT)
 
     assert (process.returncode, json.loads(out)["failed"]) == (0, 1)
-    (note,) = [json.loads(line)["note"] for line in err.splitlines()]
-    assert note.startswith(f"task {task.task_id} failed at attempt 1: ValueError: ")
+    (line,) = [json.loads(line) for line in err.splitlines()]
+    assert line["note"].startswith(f"task {task.task_id} failed at attempt 1: ValueError: ")
+    assert (line["level"], line["tube"], line["pid"]) == ("WARNING", "jobs", process.pid)
+    assert dt.datetime.fromisoformat(line["at"]).tzinfo == dt.UTC
     assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_work_when_verbose_logs_each_failure_once_with_the_traceback_of_the_handler(
+    place: Path, queue: Queue, processes: str
+) -> None:
+    queue["jobs"].put("a")
+    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", "q", "--verbose"]
+    options = ("--bury", "--idle", "0.1", "--processes", processes)
+
+    done = subprocess.run(
+        [*command, "work", "jobs", "job:fails", *options],
+        cwd=place,
+        env=environment(TUBEQ_ENGINE="native"),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT,
+    )
+
+    first, *trace = done.stderr.splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ WARNING jobs\[\d+\]: task \d+ failed at attempt 1: "
+        r"ValueError: \\x1b\[31mno address",
+        first,
+    )
+    assert trace[0].strip().startswith(f'File "{place}/job.py"')
+    assert not [line for line in trace if "tubeq_spark" in line]
+    [task] = queue["jobs"].tasks_by_state("!")
+    assert "tubeq_spark" not in (task.error or "")
 
 
 @pytest.mark.parametrize("function", ["job", "job:nothing", "nomodule:f", "job:os"])

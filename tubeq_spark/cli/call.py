@@ -18,6 +18,7 @@ import typer
 
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
+from tubeq_spark.cli.logs import logged
 from tubeq_spark.cli.program import note, note_json, open_spark, quiet_loggers, report_error
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
@@ -42,12 +43,12 @@ class Outside:
     """The environment of a call. Tests pass another one to `app`.
 
     Attributes:
-        open_spark: Makes the Spark session, given the address of a Connect server or `None`.
+        open_spark: Makes the Spark session, given the address of a Connect server or `None`, and settings.
         clock: The clock.
         leave_out: Makes imports of packages fail; does nothing in a process that also does other work.
     """
 
-    open_spark: Callable[[str | None], SparkSession] = field(
+    open_spark: Callable[..., SparkSession] = field(
         default_factory=lambda: partial(open_spark, NAME)
     )
     clock: Clock = field(default_factory=SystemClock)
@@ -130,6 +131,33 @@ class Call:
             yield queue
 
     @contextmanager
+    def program(
+        self, *, on_spark: bool = True, create: bool = False
+    ) -> Iterator[tuple[SparkSession | None, Queue]]:
+        """Open the queue as `queue` does, for a program that runs for long.
+
+        Args:
+            on_spark: Whether the program needs a Spark session; else there is one only if Spark commits.
+            create: Whether to create the queue if the location has none.
+        """
+        settings = self.settings
+        with self.answering(), _terminating(), ExitStack() as stack:
+            committer, spark = settings.committer(), None
+            if on_spark or committer != "native":
+                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
+                # On a terminal Spark's own bar shows the progress of a long statement.
+                bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
+                spark = self.outside.open_spark(settings.remote, **bar)
+            from tubeq_spark.queue import Queue  # noqa: PLC0415  as above
+
+            how: dict[str, Any] = {"engine": committer, "clock": self.outside.clock}
+            how |= {"config": settings.config, "create": create}
+            queue = stack.enter_context(Queue(spark, settings.queue_location(), **how))
+            if settings.ttr is not None:
+                queue.cfg(ttr=settings.ttr)
+            yield spark, queue
+
+    @contextmanager
     def answering(self) -> Iterator[None]:
         """End the call with a sentence and an exit code if the block raises."""
         try:
@@ -154,6 +182,19 @@ class Call:
         else:
             note(NAME, sentence)
 
+    @contextmanager
+    def logging(self, about: str) -> Iterator[None]:
+        """Print the log of a command that runs for long, of a tube or a program, during a block."""
+        with logged(about, self._tell_logged, verbose=self.verbose):
+            yield
+
+    def _tell_logged(self, said: dict[str, object], text: str) -> None:
+        if self.json:
+            note_json(said)
+        else:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
     def require_yes(self, question: str, nothing: str, *, yes: bool) -> None:
         """Go on only if the user agrees.
 
@@ -168,7 +209,7 @@ class Call:
         if yes:
             return
         if not sys.stdin.isatty():
-            msg = f"{nothing}: without a terminal to ask at, say --yes"
+            msg = f"{nothing}: there is no terminal to ask at, so it needs --yes"
             raise BadUseError(msg)
         if not typer.confirm(question, err=True):
             raise BadUseError(nothing)

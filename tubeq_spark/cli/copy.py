@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.values import plural
 
 
 def copy(
@@ -15,18 +16,18 @@ def copy(
     source: Annotated[
         str, typer.Argument(metavar="FROM", help="Location of the queue, a path or URI")
     ],
-    target: Annotated[str, typer.Argument(metavar="TO", help="A path or URI where nothing is")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Empty target path or URI")],
 ) -> None:
-    """Copy a queue to a new place: ids, keys of puts, counts and moments stay.
+    """Copy a queue to a new place.
 
-    Stop all programs of the queue before, or pause its tubes and stop those that put. If the call is
-    interrupted, nobody can open the copy: remove its files, and call again.
+    Ids, keys of puts, counts and times are kept. First stop all programs of the queue, or pause its tubes and stop the
+    producers. An interrupted copy cannot be opened: remove its files, and copy again.
     """
     call: Call = ctx.obj
     settings = replace(call.settings, location=source, engine="native", remote=None)
     with replace(call, settings=settings).queue() as queue:
         report = queue.copy_to(target)
         for name, tasks in report.tubes.items():
-            call.show({"tube": name, "tasks": tasks}, f"{name}: {tasks:,} tasks")
+            call.show({"tube": name, "tasks": tasks}, f"{name}: {plural(tasks, 'task')}")
         for name in report.left_out:
             call.tell(f"{name} is temporary and was left out")

@@ -32,6 +32,8 @@ class ExitCode(IntEnum):
     TASKS_FAILED = 4
     #: Work was cut off by Ctrl-C or SIGTERM: 128 plus the signal's number, as in shells.
     INTERRUPTED = 128 + signal.SIGINT
+    #: The reader of its output closed the pipe: 128 plus SIGPIPE.
+    PIPE_CLOSED = 141
     TERMINATED = 128 + signal.SIGTERM
 
 
@@ -69,6 +71,8 @@ def code_of(error: BaseException) -> ExitCode:
     if isinstance(error, KeyboardInterrupt):
         # The stop of a program says which signal cut it off.
         return ExitCode(128 + error.args[0]) if error.args else ExitCode.INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.PIPE_CLOSED
     if isinstance(error, _BAD_USES) or isinstance(error.__cause__, ModuleNotFoundError):
         return ExitCode.BAD_USE
     return ExitCode.FAILED

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from tubeq_spark.model import validation
@@ -28,6 +30,8 @@ SESSION_ENDED = "the session that held the task ended without giving it back"
 #: The begin of the text of an exception: its class.
 _CLASS = re.compile(r"(\w{1,100})(?:: |\n|(?<=Error)\Z|(?<=Exception)\Z)", re.ASCII)
 _PLAIN = "no exception, but a text"
+#: The folder of this package, with which the files of its frames begin.
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 #: An error as it is stored: one for all tasks, or one for each task by its id.
 ErrorTexts: TypeAlias = str | Mapping[int, str]
@@ -145,8 +149,16 @@ def error_text(error: GivenError) -> str | None:
         validation.refuse("error", error, "a text or an exception")
     text = headline(error)
     if isinstance(error, BaseException) and error.__traceback__ is not None:
-        text += "\n" + "".join(traceback.format_tb(error.__traceback__)).rstrip()
+        text += "\n" + trace_of(error)
     return _shortened(_storable(text))
+
+
+def trace_of(error: BaseException) -> str:
+    """The frames of an error's traceback, without those of this package by which it called the failing function."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        trace = trace.tb_next
+    return "".join(traceback.format_tb(trace or error.__traceback__)).rstrip()
 
 
 def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:
