@@ -12,8 +12,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tubeq_spark.jobs.program.starting import end
-from tubeq_spark.programs import run_tubeq
+from tubeq_spark.programs import end, run_tubeq
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Functions for programs around a queue: settings, exit codes, sessions, a stream that ticks.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
-- `run_tubeq` runs a command of `tubeq`, and returns its exit code;
+- `run_tubeq` runs a command of `tubeq`, and returns its exit code; `end` ends a program with it;
 - `run_program` runs a function, and turns its errors into one sentence and an `ExitCode`, the same
   for all programs; `BadUseError` is for errors that the user of the program can fix; `note` prints
   such sentences; `open_spark` returns the session, embedded or of a Connect server; `quiet_loggers`
@@ -20,6 +20,8 @@ This module imports pyspark only for a queue that needs Spark (`Defaults.needs_s
 
 from __future__ import annotations
 
+import sys
+
 from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, note, open_spark, quiet_loggers, run_program
@@ -35,6 +37,7 @@ __all__ = [
     "Defaults",
     "ExitCode",
     "Stop",
+    "end",
     "how_to_install",
     "is_classic",
     "load_function",
@@ -49,3 +52,12 @@ __all__ = [
     "start_ticking",
     "until_signal",
 ]
+
+
+def end(code: int) -> None:
+    """End the process with an exit code, and return if it is 0.
+
+    On Databricks `sys.exit(0)`, too, is an exception that fails the run.
+    """
+    if code:
+        sys.exit(code)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of, put_and_take, take
-from tubeq_spark import Backoff, Task, TaskState, Tube
+from tubeq_spark import Backoff, Queue, Task, TaskState, Tube
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.acceptance.command_line import Tubeq
+    from tubeq_spark import SweepReport
 
 
 def fail_to_print(_text: str) -> NoReturn:
@@ -364,3 +365,68 @@ def test_kick_of_named_tasks_or_where_a_condition_holds_kicks_these(tubeq: Tubeq
         assert tubeq.refusal(*kick, *arguments).startswith(f"tubeq: {said}")
     assert data_of(tube.tasks_by_state("!")) == [6]
     assert tubeq(*kick, "--all").stdout == f"kicked 1 task of {tube.name}\n"
+
+
+def test_tasks_and_delete_where_a_condition_holds_find_tasks_in_all_states(tubeq: Tubeq) -> None:
+    tube = tubeq.tube("fifottl", ttr=60)
+    held = put_and_take(tube, {"who": "ann"})
+    ids = [task.task_id for task in tube.put_many([{"who": "ann"}, {"who": "bob"}])]
+    tube.put({"who": "ann"}, delay=60)
+    buried = tube.put({"who": "ann"})
+    tube.bury(buried.task_id, error="no address")
+    where = ("--where", "data LIKE '%ann%'")
+
+    found = tubeq.json("tasks", tube.name, *where)
+    taken = tubeq.json("tasks", tube.name, "--where=state = 't' AND owner IS NOT NULL")
+    ready = tubeq.json("tasks", tube.name, "--state=r", *where)
+    asked = tubeq.refusal("delete", tube.name, *where)
+
+    assert [task["state"] for task in found] == ["t", "r", "~", "!"]
+    assert [task["task_id"] for task in taken] == [str(held.task_id)]
+    assert [task["task_id"] for task in ready] == [str(ids[0])]
+    assert tubeq.refusal("delete", tube.name).endswith("name tasks by their ids, or by --where")
+    assert asked == "tubeq: nothing was deleted: there is no terminal to ask at, so it needs --yes"
+    assert len(tubeq.json("delete", tube.name, *where, "--yes")) == 4
+    assert [task.task_id for task in tube.tasks_by_state("ready")] == ids[1:]
+    assert counts(tubeq.queue, tube)["total"] == 1
+
+
+def test_peek_and_tasks_show_the_error(tubeq: Tubeq) -> None:
+    tube = tubeq.tube()
+    task = tube.put("a")
+    tube.bury(task.task_id, error="ValueError: no address\n  File job.py")
+
+    shown = tubeq("peek", tube.name, str(task.task_id)).stdout
+
+    assert shown == f'{task.task_id}\tburied\t"a"\nValueError: no address\n  File job.py\n'
+
+
+def test_sweep_every_goes_on_after_a_failed_sweep_until_it_is_stopped(
+    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube, sleep = tubeq.tube("fifottl"), tubeq.clock.sleep
+    tube.put("a", delay=30)
+    slept: list[float] = []
+    sweeps = iter([OSError("no disk"), None, None])
+    sweep = Queue.sweep
+
+    def sweep_or_fail(queue: Queue) -> SweepReport:
+        if (error := next(sweeps)) is not None:
+            raise error
+        return sweep(queue)
+
+    def sleep_or_stop(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        sleep(seconds)
+
+    monkeypatch.setattr(Queue, "sweep", sweep_or_fail)
+    monkeypatch.setattr(tubeq.clock, "sleep", sleep_or_stop)
+
+    ended = tubeq("sweep", "--every=1m", "--json")
+
+    assert (ended.exit_code, slept) == (0, [60.0] * 3)
+    failed, swept = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert (failed["level"], failed["note"]) == ("ERROR", "the sweep failed: no disk")
+    assert (swept["level"], swept["note"]) == ("INFO", f"{tube.name}: 1 readied")

@@ -30,9 +30,8 @@ from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.cli.exit_codes import code_of
 from tubeq_spark.cli.program import report_error
-from tubeq_spark.jobs.program import starting
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
-from tubeq_spark.programs import BadUseError, ExitCode, run_program, run_tubeq
+from tubeq_spark.programs import BadUseError, ExitCode, end, run_program, run_tubeq
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 
 if TYPE_CHECKING:
@@ -145,9 +144,9 @@ def test_program_when_verbose_shows_where_an_error_came_from_and_the_log(
 
 def test_program_when_it_is_done_returns_and_when_it_failed_exits() -> None:
     # A notebook of Databricks takes any exit for a failure.
-    starting.end(ExitCode.DONE)
+    end(ExitCode.DONE)
     with pytest.raises(SystemExit, match=r"^3$"):
-        starting.end(ExitCode.FAILED)
+        end(ExitCode.FAILED)
 
 
 def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c() -> None:
@@ -242,8 +241,9 @@ def test_missing_package_is_named_with_the_extras_that_bring_it(
     # Another test may have imported what it imports.
     for name in [name for name in sys.modules if name.startswith("tubeq_spark.jobs.consumer")]:
         monkeypatch.delitem(sys.modules, name)
-    assert starting.start("tubeq_spark.jobs.consumer.command", "spark", []) == ExitCode.BAD_USE
-    said = f"pyspark is not installed: {how_to_install('spark')}\n"
+    consume = ("consume", "--location=q", "--tube=t", "handlers:work")
+    assert run_tubeq(*consume) == ExitCode.BAD_USE
+    said = f"tubeq: pyspark is not installed: {how_to_install('spark')}\n"
     assert capsys.readouterr().err == said
 
 

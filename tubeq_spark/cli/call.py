@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -188,7 +188,7 @@ class Call:
         with logged(about, self._tell_logged, verbose=self.verbose):
             yield
 
-    def _tell_logged(self, said: dict[str, object], text: str) -> None:
+    def _tell_logged(self, said: Mapping[str, object], text: str) -> None:
         if self.json:
             note_json(said)
         else:

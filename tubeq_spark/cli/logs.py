@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    _Write = Callable[[Mapping[str, object], str], None]
 
 #: The log of the commands themselves.
 log = logging.getLogger("tubeq_spark.cli")
@@ -25,24 +25,12 @@ _JOBS = logging.getLogger("tubeq_spark.jobs")
 _OF_CALLS = logging.getLogger("tubeq_spark.workers.handlers")
 
 
-def line(message: str, about: str, level: str = "INFO", at: dt.datetime | None = None) -> str:
-    """A line of a log: `2026-11-21T08:30:00Z WARNING mail[4711]: …`.
-
-    Args:
-        message: What happened. What controls a terminal is escaped.
-        about: The tube, or the program if it is about all tubes.
-        level: The level, as in `logging`.
-        at: The moment; now by default.
-    """
-    moment = SystemClock().now() if at is None else at
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ} {level} {about}[{os.getpid()}]: {printable(message)}"
-
-
 class _Lines(logging.Handler):
-    def __init__(self, about: str, write: Callable[[dict[str, object], str], None]) -> None:
+    """Writes records such as `2026-11-21T08:30:00Z WARNING mail[4711]: …`, and as JSON."""
+
+    def __init__(self, about: str, write: _Write, *, verbose: bool) -> None:
         super().__init__()
-        self._about, self._write = about, write
-        self.verbose = False
+        self._about, self._write, self._verbose = about, write, verbose
 
     def emit(self, record: logging.LogRecord) -> None:
         message, level = record.getMessage(), record.levelname
@@ -51,17 +39,15 @@ class _Lines(logging.Handler):
         reason = "" if error is None else reason_of(error)
         if reason not in message:
             message = f"{message}: {reason}"
-        trace = "" if error is None or not self.verbose else trace_of(error)
-        said = {"at": at.isoformat(), "level": level, "tube": self._about, "pid": os.getpid()}
+        trace = "" if error is None or not self._verbose else trace_of(error)
+        said = {"at": at.isoformat(), "level": level, "tube": self._about, "pid": record.process}
         said |= {"note": message} | ({"trace": trace} if trace else {})
-        text = line(message, self._about, level, at)
-        self._write(said, f"{text}\n{printable(trace, chr(10))}".rstrip())
+        text = f"{at:%Y-%m-%dT%H:%M:%SZ} {level} {self._about}[{record.process}]: "
+        self._write(said, f"{text}{printable(message)}\n{printable(trace, chr(10))}".rstrip())
 
 
 @contextmanager
-def logged(
-    about: str, write: Callable[[dict[str, object], str], None], *, verbose: bool = False
-) -> Iterator[None]:
+def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None]:
     """Write the log of this package during a block, each message once.
 
     Args:
@@ -69,8 +55,7 @@ def logged(
         write: Gets each message as JSON and as text.
         verbose: Whether to add the tracebacks of errors.
     """
-    handler = _Lines(about, write)
-    handler.verbose = verbose
+    handler = _Lines(about, write, verbose=verbose)
     levels = {_PACKAGE: logging.WARNING, _OF_CALLS: logging.ERROR}
     levels |= dict.fromkeys((log, _JOBS), logging.INFO)
     before = {logger: logger.level for logger in levels}

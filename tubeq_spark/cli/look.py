@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,10 +10,10 @@ import typer
 from tubeq_spark.cli import table
 from tubeq_spark.cli.call import json_text, queue_of, tube_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.names import TubeName, Where
 from tubeq_spark.cli.options import plain_options, seconds, whole
 from tubeq_spark.cli.settle import Id
-from tubeq_spark.task import TaskState
+from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -171,12 +170,17 @@ def tasks(
             help="ready, taken, delayed, buried, done, or a letter [default: all]",
         ),
     ] = None,
+    where: Where = None,
     limit: Annotated[int, whole("Tasks at most", "-n", "--limit", least=0)] = 20,
 ) -> None:
     """List tasks, by state and in the tube's order."""
     with tube_of(ctx, tube) as (call, source):
+        from tubeq_spark.tube import first_tasks  # noqa: PLC0415  as in call
+
         states = _STATES if state is None else (state,)
-        found = list(islice((t for each in states for t in source.tasks_by_state(each)), limit))
+        found = list[Task]()
+        for each in states:
+            found += first_tasks(source, each, limit - len(found), where)
         if call.json:
             call.show_tasks(found)
             return

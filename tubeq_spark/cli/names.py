@@ -41,6 +41,13 @@ def fail_if_strict(failures: int, *, strict: bool) -> None:
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with 4 if tasks failed or were buried")
 ]
+#: The option of the commands that ask first.
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking")]
+#: The option of the commands for tasks of a condition.
+Where = Annotated[
+    str | None,
+    typer.Option(metavar="SQL", help='Only tasks of this condition, such as "attempts > 3"'),
+]
 #: The argument of commands for one tube.
 TubeName = Annotated[str, typer.Argument(autocompletion=names)]
 #: The option of the commands that take from given sub-queues.

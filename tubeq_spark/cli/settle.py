@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import tube_of
-from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.call import print_line, tube_of
+from tubeq_spark.cli.names import TubeName, Where, Yes
 from tubeq_spark.cli.options import parser, seconds, task_id
 from tubeq_spark.cli.values import plural, seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.markup import printable
+from tubeq_spark.task import TaskState
 
+#: The most tasks of one state that a condition can delete at once.
+_MOST = 100_000
 #: The argument of commands for one task.
 Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=task_id)]
 _Ids = Annotated[
@@ -91,10 +95,7 @@ def kick(
             "--id", metavar="TASK_ID", parser=task_id, help="Kick this task; may be repeated"
         ),
     ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(metavar="SQL", help='Only tasks of this condition, such as "attempts > 3"'),
-    ] = None,
+    where: Where = None,
     every: Annotated[bool, typer.Option("--all", help="All buried tasks")] = False,
 ) -> None:
     """Make buried tasks ready again.
@@ -118,10 +119,36 @@ def kick(
 def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
     """Show tasks and their errors, without taking them."""
     with tube_of(ctx, tube) as (call, source):
-        call.show_tasks([source.peek(task_id) for task_id in task_ids])
+        for task in map(source.peek, task_ids):
+            call.show_tasks([task])
+            if task.error is not None and not call.json:
+                print_line(printable(task.error, "\n"))
 
 
-def delete(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
-    """Remove tasks, whatever their state, all or none."""
+def delete(
+    ctx: typer.Context,
+    tube: TubeName,
+    task_ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[TASK_ID]...", parser=task_id)
+    ] = None,
+    where: Where = None,
+    yes: Yes = False,
+) -> None:
+    """Remove tasks in any state, all or none.
+
+    With --where it asks first.
+    """
     with tube_of(ctx, tube) as (call, source):
-        call.show_tasks(source.delete_many(task_ids))
+        if (where is None) is not bool(task_ids):
+            msg = "name tasks by their ids, or by --where"
+            raise InvalidOptionError(msg)
+        ids = task_ids or []
+        if where is not None:
+            from tubeq_spark.tube import first_tasks  # noqa: PLC0415  as in call
+
+            states = [state for state in TaskState if state is not TaskState.DONE]
+            found = [first_tasks(source, state, _MOST, where) for state in states]
+            ids = [task.task_id for tasks in found for task in tasks]
+            question = f"Delete {plural(len(ids), 'task')} of {tube}?"
+            call.require_yes(question, "nothing was deleted", yes=yes)
+        call.show_tasks(source.delete_many(ids))

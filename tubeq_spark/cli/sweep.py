@@ -33,11 +33,8 @@ def sweep(
 ) -> None:
     """Apply ended leases, delays and ttls, and clean up."""
     if every is not None:
-        call: Call = ctx.obj
-        with until_stopped(), call.program(on_spark=False) as (_, queue), call.logging("sweep"):
-            while True:
-                _log_sweep(queue, verbose=call.verbose)
-                call.outside.clock.sleep(every)
+        _sweep_until_stopped(ctx.obj, every)
+        return
     with queue_of(ctx) as (call, queue):
         report = queue.sweep()
         for name, tube in report.tubes.items():
@@ -47,6 +44,13 @@ def sweep(
                 call.tell(f"tube {name} failed: {tube.error}")
         if any(tube.error is not None for tube in report.tubes.values()):
             raise typer.Exit(ExitCode.FAILED)
+
+
+def _sweep_until_stopped(call: Call, every: float) -> None:
+    with until_stopped(), call.program(on_spark=False) as (_, queue), call.logging("sweep"):
+        while True:
+            _log_sweep(queue, verbose=call.verbose)
+            call.outside.clock.sleep(every)
 
 
 def sweeper(

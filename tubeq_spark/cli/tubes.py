@@ -8,7 +8,7 @@ import typer
 
 from tubeq_spark.cli.call import queue_of, tube_of
 from tubeq_spark.cli.logs import logged
-from tubeq_spark.cli.names import TubeName, names
+from tubeq_spark.cli.names import TubeName, Yes, names
 from tubeq_spark.cli.options import CREATED, plain_options, with_options
 from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
 from tubeq_spark.cli.values import plural
@@ -24,7 +24,6 @@ _COUNTS: dict[str, Column] = {
     },
     "paused": paused,
 }
-_Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking")]
 
 
 @with_options(CREATED)
@@ -84,7 +83,7 @@ def stats(
 def drop(
     ctx: typer.Context,
     tube: TubeName,
-    yes: _Yes = False,
+    yes: Yes = False,
 ) -> None:
     """Remove a tube with all its tasks (asks first)."""
     with tube_of(ctx, tube) as (call, dropped):
@@ -93,7 +92,7 @@ def drop(
         call.show({"tube": tube, "dropped": True}, f"dropped {tube}")
 
 
-def truncate(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
+def truncate(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
     """Remove all tasks of a tube (asks first)."""
     with tube_of(ctx, tube) as (call, emptied):
         call.require_yes(f"Remove all tasks of {tube}?", "nothing was removed", yes=yes)
@@ -101,7 +100,7 @@ def truncate(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
         call.show({"tube": tube, "truncated": True}, f"removed all tasks of {tube}")
 
 
-def release_all(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
+def release_all(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
     """Give back the taken tasks of all consumers (asks first).
 
     Consumers that still work on them can no longer ack them.
