@@ -9,16 +9,16 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of, put_and_take, take
 from tubeq_spark import Backoff, Queue, Task, TaskState, Tube
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.acceptance.command_line import Tubeq
     from tubeq_spark import SweepReport
 
@@ -430,3 +430,36 @@ def test_sweep_every_goes_on_after_a_failed_sweep_until_it_is_stopped(
     failed, swept = [json.loads(line) for line in ended.stderr.splitlines()]
     assert (failed["level"], failed["note"]) == ("ERROR", "the sweep failed: no disk")
     assert (swept["level"], swept["note"]) == ("INFO", f"{tube.name}: 1 readied")
+
+
+def test_sweep_purge_removes_the_files_of_deleted_payloads_now(tubeq: Tubeq) -> None:
+    tube, dropped = tubeq.tube(), tubeq.tube()
+    for each in (tube, dropped):
+        task, *_ = each.put_many([{"to": "ann@example.org"}, {"to": "bob@example.org"}])
+        each.delete(task.task_id)
+    dropped.drop()
+
+    def found(name: str) -> list[str]:
+        """The payloads in all files of a table that are there, whatever its newest version needs."""
+        files = Path(tubeq.queue.location, name).rglob("*.parquet")
+        tables = [pq.ParquetFile(file).read() for file in files if "_delta_log" not in file.parts]
+        return [
+            row
+            for table in tables
+            if "data" in table.column_names
+            for row in table["data"].to_pylist()
+        ]
+
+    assert any("ann@" in str(data) for data in found(tube.name))
+    tubeq("sweep")
+    assert any("ann@" in str(data) for data in found(tube.name))
+    assert tubeq("sweep", "--purge", "--every=1m").exit_code == 2
+
+    purged = tubeq.json("sweep", "--purge")
+
+    assert [line["tube"] for line in purged if line.get("purged")] == [tube.name, dropped.name]
+    assert not any(
+        "ann@" in str(data) for name in (tube.name, dropped.name) for data in found(name)
+    )
+    assert data_of(tube.tasks_by_state("r")) == [{"to": "bob@example.org"}]
+    assert tubeq("check", tubeq.queue.location).exit_code == 0

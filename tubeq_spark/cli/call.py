@@ -106,29 +106,31 @@ class Call:
         committer = settings.committer()
         # This process ends soon, and then others can use its id slot after seconds.
         horizon = min(settings.config.number_horizon, _HORIZON)
-        how: dict[str, Any] = {
-            "engine": committer,
-            "session_uuid": session_uuid,
-            "clock": self.outside.clock,
-            "config": replace(settings.config, number_horizon=horizon),
-            "create": create,
-        }
+        config = replace(settings.config, number_horizon=horizon)
+        how = {"engine": committer, "session_uuid": session_uuid, "config": config}
         with ExitStack() as stack:
             if committer == "native":
                 self.outside.leave_out(*NOT_NEEDED)
                 with undisturbed():
                     from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
-                opened = Queue(None, settings.queue_location(), **how)
+                make: Callable[..., Queue] = partial(Queue, None)
             else:
-                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
-                spark = self.outside.open_spark(settings.remote)
+                spark = self._spark(stack)
                 from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
-                opened = QueueOfOneCall(spark, settings.queue_location(), tube=tube, **how)
-            queue = stack.enter_context(opened)
-            if settings.ttr is not None:
-                queue.cfg(ttr=settings.ttr)
-            yield queue
+                make = partial(QueueOfOneCall, spark, tube=tube)
+            yield self._entered(stack, make, create=create, **how)
+
+    def _spark(self, stack: ExitStack, **settings: str) -> SparkSession:
+        stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
+        return self.outside.open_spark(self.settings.remote, **settings)
+
+    def _entered(self, stack: ExitStack, make: Callable[..., Queue], **how: Any) -> Queue:
+        opened = make(location=self.settings.queue_location(), clock=self.outside.clock, **how)
+        queue = stack.enter_context(opened)
+        if self.settings.ttr is not None:
+            queue.cfg(ttr=self.settings.ttr)
+        return queue
 
     @contextmanager
     def program(
@@ -140,22 +142,16 @@ class Call:
             on_spark: Whether the program needs a Spark session; else there is one only if Spark commits.
             create: Whether to create the queue if the location has none.
         """
-        settings = self.settings
         with self.answering(), _terminating(), ExitStack() as stack:
-            committer, spark = settings.committer(), None
+            committer, spark = self.settings.committer(), None
             if on_spark or committer != "native":
-                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
                 # On a terminal Spark's own bar shows the progress of a long statement.
                 bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
-                spark = self.outside.open_spark(settings.remote, **bar)
+                spark = self._spark(stack, **bar)
             from tubeq_spark.queue import Queue  # noqa: PLC0415  as above
 
-            how: dict[str, Any] = {"engine": committer, "clock": self.outside.clock}
-            how |= {"config": settings.config, "create": create}
-            queue = stack.enter_context(Queue(spark, settings.queue_location(), **how))
-            if settings.ttr is not None:
-                queue.cfg(ttr=settings.ttr)
-            yield spark, queue
+            how = {"engine": committer, "config": self.settings.config, "create": create}
+            yield spark, self._entered(stack, partial(Queue, spark), **how)
 
     @contextmanager
     def answering(self) -> Iterator[None]:

@@ -30,8 +30,18 @@ def sweep(
     every: Annotated[
         float | None, seconds("Sweep again and again, at this interval, until stopped", least=0.1)
     ] = None,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove the files of deleted and finished tasks now")
+    ] = False,
 ) -> None:
-    """Apply ended leases, delays and ttls, and clean up."""
+    """Apply ended leases, delays and ttls, and clean up.
+
+    --purge breaks what reads older versions of the tables: time travel, takes and reads that run meanwhile (they are
+    refused or repeated), and streams of changes that are late. Files of the change feed stay for their retention.
+    """
+    if every is not None and purge:
+        msg = "--every and --purge exclude each other"
+        raise typer.BadParameter(msg)
     if every is not None:
         _sweep_until_stopped(ctx.obj, every)
         return
@@ -42,6 +52,11 @@ def sweep(
             call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
             if tube.error is not None:
                 call.tell(f"tube {name} failed: {tube.error}")
+        if purge:
+            from tubeq_spark.admin.dead_files import purge as purge_all  # noqa: PLC0415  as in call
+
+            for name in purge_all(queue._context):  # noqa: SLF001  (kept from programs, not from the package)
+                call.show({"tube": name, "purged": True}, f"{name}: files of deleted tasks removed")
         if any(tube.error is not None for tube in report.tubes.values()):
             raise typer.Exit(ExitCode.FAILED)
 

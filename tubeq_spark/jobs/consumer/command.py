@@ -54,11 +54,7 @@ def run(
     with Stop(tell) as stop:
         consumer = Consumer(tube, handler, results, settings, stop)
         ending = consumer.run()
-    counts = {
-        "done": consumer.done,
-        "failed_batches": consumer.failed_batches,
-        "failed_tasks": consumer.failed_tasks,
-    }
+    counts = {of: getattr(consumer, of) for of in ("done", "failed_batches", "failed_tasks")}
     show(
         {"tube": tube.name, "ending": str(ending), **counts},
         f"{ending}: {consumer.done:,} tasks, {consumer.failed_batches:,} failed batches"
