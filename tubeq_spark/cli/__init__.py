@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ def main() -> None:
 
 def run_tubeq(*arguments: str) -> int:
     """Run `tubeq`; returns its exit code."""
-    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    is_main = threading.current_thread() is threading.main_thread()
+    is_usual = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_usual:
         # While modules are imported, and at the end, Ctrl-C ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -53,7 +53,7 @@ def put(
     options["unique"] = unique
     with call.answering(), _opened(call, file) as stream, call.queue(tube=tube) as queue:
         target = queue.tube(tube)
-        done, added = _Done(), list[Task]()
+        done, added, is_known = _Done(), list[Task](), False
         has_keys = unique is not None or unique_field is not None
         if has_keys:
             # Some of the tasks that a put returns existed before.
@@ -62,9 +62,9 @@ def put(
         with done.telling(call), _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
                 show(done.count)
-                if unique_field is not None and not done.is_begun and items:
+                if unique_field is not None and items and not is_known:
                     _require_field(items, unique_field)
-                done.is_begun = True
+                    is_known = True
                 keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
                 stop = Stop(finishing)
                 # A second signal interrupts the put.
@@ -87,8 +87,6 @@ class _Done:
 
     def __init__(self) -> None:
         self.count = 0
-        #: Whether a put has begun.
-        self.is_begun = False
         #: Whether the message of an error has the number.
         self.is_told = False
         #: The number of tasks that a put adds, all or none, which has not ended.

@@ -42,9 +42,8 @@ def whole_of(text: str, least: int | None = None, most: int | None = None) -> in
         or (least is not None and found < least)
         or (most is not None and found > most)
     ):
-        bounds = f" >= {least}" if most is None and least is not None else ""
-        bounds = f" from {least} to {most}" if most is not None else bounds
-        msg = f"{text!r} must be a whole number{bounds}"
+        bounds = "" if least is None else f" >= {least}"
+        msg = f"{text!r} must be a whole number{bounds if most is None else f' from {least} to {most}'}"
         raise ValueError(msg)
     return found
 
