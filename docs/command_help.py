@@ -19,8 +19,6 @@ from tubeq_spark.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 100
-#: Commands that read their arguments, `--help` too, by themselves.
-_PROGRAMS = ("enqueue", "consume", "sweeper")
 _WANTED = re.compile(r"^<!-- help: (\S+) -->$", re.MULTILINE)
 
 
@@ -55,10 +53,6 @@ def _of_tubeq() -> str:
     with group.make_context("tubeq", ["tubes"], terminal_width=WIDTH) as called:
         pages.append(f"## tubeq\n\n{_shown(group.get_help(called))}")
         for name, command in group.commands.items():
-            if name in _PROGRAMS:
-                text = _of_program(sys.executable, "-m", "tubeq_spark.cli", name)
-                pages.append(f"## tubeq {name}\n\n{_shown(text)}")
-                continue
             context = command.context_class(
                 command, info_name=name, parent=called, terminal_width=WIDTH
             )

@@ -9,9 +9,10 @@ ratios; trust absolute numbers only from an idle machine.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from tubeq_spark.jobs.program.starting import end, start
+from tubeq_spark.programs import ExitCode, end, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
-    return start("bench.command", "spark", argv)
+    try:
+        from bench import command  # noqa: PLC0415  it needs Spark
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"{error.name} is not installed: {how_to_install('spark')}\n")
+        return ExitCode.BAD_USE
+    return command.main(argv)
 
 
 if __name__ == "__main__":

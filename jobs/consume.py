@@ -10,17 +10,18 @@ two leaves, is described in `tubeq_spark/jobs/consumer/loop.py`.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from tubeq_spark.jobs.program.starting import end, start
+from tubeq_spark.programs import end, run_tubeq
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code."""
-    return start("tubeq_spark.jobs.consumer.command", "spark", argv)
+    """Run `tubeq consume`; returns its exit code."""
+    return run_tubeq("consume", *(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

@@ -9,17 +9,18 @@ A second run with the same `--key` adds nothing, so repeat a run that may have f
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from tubeq_spark.jobs.program.starting import end, start
+from tubeq_spark.programs import end, run_tubeq
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code."""
-    return start("tubeq_spark.jobs.producer.command", "spark", argv)
+    """Run `tubeq enqueue`; returns its exit code."""
+    return run_tubeq("enqueue", *(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

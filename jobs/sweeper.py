@@ -13,17 +13,18 @@ serverless compute. Without `--once` it is a stream of ticks.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from tubeq_spark.jobs.program.starting import end, start
+from tubeq_spark.programs import end, run_tubeq
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code."""
-    return start("tubeq_spark.jobs.sweeping.command", "spark", argv)
+    """Run `tubeq sweeper`; returns its exit code."""
+    return run_tubeq("sweeper", *(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

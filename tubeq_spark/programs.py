@@ -1,6 +1,7 @@
 """Functions for programs around a queue: settings, exit codes, sessions, a stream that ticks.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
+- `run_tubeq` runs a command of `tubeq`, and returns its exit code; `end` ends a program with it;
 - `run_program` runs a function, and turns its errors into one sentence and an `ExitCode`, the same
   for all programs; `BadUseError` is for errors that the user of the program can fix; `note` prints
   such sentences; `open_spark` returns the session, embedded or of a Connect server; `quiet_loggers`
@@ -10,6 +11,8 @@
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own), and `until_signal` lets
   Ctrl-C and SIGTERM stop a query that a program waits for;
+- `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
+  numbers of a command line;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
 - `how_to_install` returns the command that installs extras of this package.
@@ -19,20 +22,26 @@ This module imports pyspark only for a queue that needs Spark (`Defaults.needs_s
 
 from __future__ import annotations
 
-from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
+import sys
+
+from tubeq_spark.cli import run_tubeq
+from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, note, open_spark, quiet_loggers, run_program
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.stopping import Stop
+from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.streams.process import start_ticking, until_signal
 
 __all__ = [
+    "EPILOG",
     "BadUseError",
     "Defaults",
     "ExitCode",
     "Stop",
+    "end",
     "how_to_install",
     "is_classic",
     "load_function",
@@ -43,6 +52,18 @@ __all__ = [
     "read_defaults",
     "reason_of",
     "run_program",
+    "run_tubeq",
+    "seconds_of",
     "start_ticking",
     "until_signal",
+    "whole_of",
 ]
+
+
+def end(code: int) -> None:
+    """End the process with an exit code, and return if it is 0.
+
+    On Databricks `sys.exit(0)`, too, is an exception that fails the run.
+    """
+    if code:
+        sys.exit(code)

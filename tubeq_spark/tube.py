@@ -1293,9 +1293,9 @@ class Tube:
         return self._run(settled, name=name or verb.name)
 
 
-def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
-    """The first tasks in a state; no others are read. Commits: none."""
-    found = tube._run(lambda ctx: read.tasks_by_state(ctx, state, count))  # noqa: SLF001  (kept from programs, not from the package)
+def first_tasks(tube: Tube, state: TaskState, count: int, where: str | None = None) -> list[Task]:
+    """The first tasks in a state, and of a condition as for `Tube.kick`; no others are read. Commits: none."""
+    found = tube._run(lambda ctx: read.tasks_by_state(ctx, state, count, where))  # noqa: SLF001  (kept from programs, not from the package)
     return list(islice(found, count))
 
 

@@ -2,60 +2,78 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 
 from crawl.job import Job
 from crawl.links import normalise
 from crawl.run import run
-from tubeq_spark.programs import BadUseError, run_program
+from tubeq_spark.programs import EPILOG, BadUseError, run_program, seconds_of, whole_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 PROGRAM = "crawl"
 
 
-def _parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parse = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Crawl web sites on a queue. Pages go to the Delta table _crawl_pages beside it. "
-        "Stop it at any time: the same location goes on, without URLs, too.",
-    )
-    add = parse.add_argument
-    add("urls", nargs="*", metavar="URL", help="where to begin; only these hosts are visited")
-    add("--location", required=True, metavar="FOLDER", help="of the queue and the pages")
-    count: dict[str, Any] = {"type": _count, "metavar": "N"}
-    seconds: dict[str, Any] = {"type": _seconds, "metavar": "S"}
-    add("--max-pages", **count, help="stop when so many pages are stored (no limit)")
-    add("--max-depth", **count, help="most links from the seeds to a page (no limit)")
-    add("--consumers", default=1, **count, help="hosts at a time (%(default)s)")
-    add("--batch-size", default=400, **count, help="URLs of a batch, of one host (%(default)s)")
-    add("--threads", default=16, **count, help="that fetch a batch (%(default)s)")
-    add("--timeout", default=10.0, **seconds, help="of a page (%(default)g s)")
-    add("--retry-delay", default=30.0, **seconds, help="before a second try (%(default)g s)")
-    add("--lease", default=60.0, **seconds, help="of a crawler that died (%(default)g s)")
-    add("--verbose", action="store_true", help="show where an error came from")
+def _parser(read: Callable[..., Any], least: float) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        try:
+            return read(str(value), least)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
     return parse
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        msg = "must be 1 or more"
-        raise argparse.ArgumentTypeError(msg)
-    return number
+def _count(text: str) -> Any:
+    return typer.Option(help=text, parser=_parser(whole_of, 1), metavar="N")
 
 
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number < 86_400:
-        msg = "must be above 0 and less than a day"
-        raise argparse.ArgumentTypeError(msg)
-    return number
+def _seconds(text: str) -> Any:
+    return typer.Option(help=text, parser=_parser(seconds_of, 0.001), metavar="TIME")
+
+
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command(epilog=EPILOG)
+def crawl(
+    ctx: typer.Context,
+    location: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder of the queue and the pages")
+    ],
+    urls: Annotated[
+        list[str] | None, typer.Argument(help="Where to begin; only these hosts are visited")
+    ] = None,
+    max_pages: Annotated[int | None, _count("Stop at this number of stored pages")] = None,
+    max_depth: Annotated[int | None, _count("Most links from the seeds to a page")] = None,
+    consumers: Annotated[int, _count("Hosts at a time")] = 1,
+    batch_size: Annotated[int, _count("URLs of a batch, of one host")] = 400,
+    threads: Annotated[int, _count("Threads that fetch a batch")] = 16,
+    timeout: Annotated[float, _seconds("Time limit of a page")] = 10.0,
+    retry_delay: Annotated[float, _seconds("Delay before a second try")] = 30.0,
+    lease: Annotated[float, _seconds("Time until a dead crawler's tasks are released")] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show tracebacks of errors")] = False,
+) -> None:
+    """Crawl web sites on a queue.
+
+    Pages go to the Delta table _crawl_pages beside it. A crawl can be stopped at any time; the same location goes on,
+    also without URLs.
+    """
+    options = ctx.params | {"seeds": ()}
+    for name in ("urls", "json", "verbose"):
+        del options[name]
+
+    def work() -> int:
+        job = Job(**options | {"seeds": _seeds(urls or ())})
+        return run(job, Console(stderr=json), as_json=json)
+
+    raise typer.Exit(run_program(PROGRAM, work, verbose=verbose, on_spark=False))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,13 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    options = vars(_parser().parse_args(argv))
-    urls, verbose = options.pop("urls"), options.pop("verbose")
-
-    def work() -> int:
-        return run(Job(seeds=_seeds(urls), **options), Console())
-
-    return run_program(PROGRAM, work, verbose=verbose, on_spark=False)
+    try:
+        app(args=sys.argv[1:] if argv is None else [*argv], prog_name=PROGRAM)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
 
 
 def _seeds(urls: Sequence[str]) -> list[str]:
@@ -81,7 +97,7 @@ def _seeds(urls: Sequence[str]) -> list[str]:
     for url in urls:
         seed = normalise(url)
         if seed is None:
-            msg = f"{url!r} is no http or https URL"
+            msg = f"{url!r} must be an http or https URL"
             raise BadUseError(msg)
         seeds.append(seed)
     return seeds

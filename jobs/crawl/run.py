@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -30,16 +31,17 @@ if TYPE_CHECKING:
 _INSIST_S = 0.5
 
 
-def run(job: Job, console: Console, clock: Clock | None = None) -> int:
+def run(job: Job, console: Console, clock: Clock | None = None, *, as_json: bool = False) -> int:
     """Run a crawl until it ends, and show its result.
 
     Args:
         job: The job.
         console: The console for the output.
         clock: The clock of the queue, by which consumers wait.
+        as_json: Whether to print the result as a line of JSON, too, to standard output.
 
     Returns:
-        The exit code: 0; or 128 plus the number of the signal that stopped it; or 3 if a page was fetched twice, or a
+        The exit code: 0, also if a signal stopped it after the batches in hand; or 3 if a page was fetched twice, or a
         host by two consumers at once.
 
     Raises:
@@ -64,7 +66,10 @@ def run(job: Job, console: Console, clock: Clock | None = None) -> int:
         proof, count = pages.proof(), pages.fetched_count()
         console.print(proof_text(proof), soft_wrap=True)
         console.print(f"{ending} {count:,} pages, {seconds:.1f} s.", soft_wrap=True)
-    return stop.exit_code if proof.holds else ExitCode.FAILED
+        if as_json:
+            found = {"ending": ending.name.lower(), "pages": count, "seconds": round(seconds, 3)}
+            print(json.dumps(found | {"proven": proof.holds}))
+    return ExitCode.DONE if proof.holds else ExitCode.FAILED
 
 
 def _crawl(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -156,7 +159,7 @@ def test_health_when_something_wants_attention_ends_with_1(tubeq: Tubeq) -> None
     ]
     assert f"sweeper: {tube.name}: 1 tasks wait for a sweep, " in said.stdout
     tubeq.queue.sweep()
-    assert tubeq(*health).stdout == "nothing wants attention\n"
+    assert tubeq(*health).stdout == "no problems\n"
     assert tubeq.json(*health) == []
 
 
@@ -306,7 +309,7 @@ def test_command_that_destroys_without_a_terminal_asks_for_yes(
     tube.put_many([1, 2])
     take(tube)
 
-    said = f"{nothing}: without a terminal to ask at, say --yes"
+    said = f"{nothing}: there is no terminal to ask at, so it needs --yes"
     assert tubeq.refusal(command, tube.name) == f"tubeq: {said}"
     assert counts(queue, tube) == {"ready": 1, "taken": 1, "total": 2}
     if command == "drop":
@@ -344,10 +347,16 @@ def test_create_and_alter_when_options_are_given_set_them(tubeq: Tubeq) -> None:
     [
         ((), "nothing to alter"),
         (("--rate=5/0",), "seconds=0.0"),
-        (("--rate=five",), "'five' must be tasks and seconds"),
+        (("--rate=five",), "'five' must be a whole number >= 1"),
+        (("--rate=5/nan",), "'nan' must be a duration, such as 90, 90s, 5m, 2h or 1d"),
         (("--backoff=first=x",), "must be of first, factor, most and jitter"),
         (("--backoff=last=1",), "must be of first, factor, most and jitter"),
-        (("--backoff=first=-1",), "first=-1.0"),
+        (("--backoff=first=-1",), "must be of first, factor, most and jitter"),
+        (("--backoff=first=9,most=1",), "most=1.0: must be at least first"),
+        (("--ttr=nan",), "'nan' must be a duration"),
+        (("--ttl=a minute",), "'a minute' must be a duration"),
+        (("--delay=-1m",), "'-1m' must be a duration"),
+        (("--parallel=1.5",), "'1.5' must be a whole number"),
         (("--reset=schema",), "'schema' must be one of aging, backoff"),
         (("--ttr=5", "--reset=ttr"), "ttr cannot be set and reset at once"),
         (("--capacity=5",), "capacity=5"),
@@ -385,6 +394,97 @@ def test_pause_when_a_tube_is_paused_is_told_everywhere_until_it_resumes(tubeq: 
     assert f"paused: {tube.name}" not in tubeq("health").stdout
 
 
+@pytest.mark.parametrize("text", ["90", "90s", "1.5m", "0.025h"])
+def test_duration_when_it_has_a_unit_is_that_many_seconds(tubeq: Tubeq, text: str) -> None:
+    tube = tubeq.tube("utubettl", ttr=1)
+
+    [altered] = tubeq.json("alter", tube.name, f"--ttr={text}", f"--rate=100/{text}")
+    options = altered["options"]
+    tubeq("put", tube.name, f"--delay={text}", "--ttl=1d", stdin="1\n")
+
+    assert (options["ttr"], options["rate"]) == (90, {"tasks": 100, "seconds": 90})
+    [task] = tube.tasks_by_state("~")
+    assert task.next_event == tubeq.clock.now() + dt.timedelta(seconds=90)
+
+
+def test_create_when_a_tube_has_other_options_names_them_or_refuses(tubeq: Tubeq) -> None:
+    tubeq.queue.create_tube("t", "fifottl", ttr=60)
+    create = ("create", "t", "fifottl", "--ttr=99", "--if-not-exists")
+    differs = "tube 't' exists already, with ttr=60.0, not 99.0"
+
+    found = tubeq(*create)
+    same = tubeq("create", "t", "fifottl", "--ttr=60", "--if-same")
+
+    assert (found.exit_code, found.stdout) == (0, "tube t of type fifottl\n")
+    assert found.stderr.startswith(f"tubeq: {differs}: its own options stay in force")
+    assert (same.exit_code, same.stderr) == (0, "")
+    assert tubeq.refusal(*create[:-1], "--if-same") == f"tubeq: {differs}"
+
+
+def test_options_of_all_commands_are_taken_anywhere(tubeq: Tubeq) -> None:
+    tube = tubeq.tube()
+
+    found = invoke("stats", tube.name, "--location", tubeq.queue.location, "--json")
+
+    assert (found.exit_code, json.loads(found.stdout)["tube"]) == (0, tube.name)
+
+
+def test_help_has_groups_of_commands_whose_summaries_fit_a_narrow_terminal() -> None:
+    found = invoke("--help", COLUMNS="80", TERMINAL_WIDTH="80").stdout
+    titles = ["Tasks:", "Tubes:", "Workers:", "Operations:"]
+
+    assert [line for line in found.splitlines() if line in titles] == titles
+    assert "..." not in found.partition("Tasks:")[2]
+    assert max(map(len, found.splitlines())) <= 80
+    for program in ("consume", "enqueue", "sweeper"):
+        assert invoke(program, "--help").stdout.startswith(f"Usage: tubeq {program} [OPTIONS]")
+
+
+@pytest.mark.processes
+def test_command_when_nobody_reads_its_output_ends_silently(tubeq: Tubeq) -> None:
+    tube = tubeq.tube()
+    tube.put_many(["x" * 1_000] * 200)
+    words = ["tasks", tube.name, "-n200"]
+    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", tubeq.queue.location]
+    for option in ("--json", "--verbose"):
+        with subprocess.Popen(
+            [*command, option, *words],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            said = process.stderr.read()
+
+        assert (process.returncode, said) == (141, b"")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("seconds", [0.05, 0.15, 0.3])
+def test_command_when_interrupted_at_its_start_prints_no_traceback(
+    tubeq: Tubeq, seconds: float
+) -> None:
+    begun = threading.Event()
+    program = "import os, tubeq_spark; os.write(1, b'.'); import tubeq_spark.cli as c; c.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "--location", tubeq.queue.location, "top"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        begun.wait(seconds)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode in (-signal.SIGINT, 130, 0)
+    assert b"Traceback" not in said
+
+
 # -- bad use, and other people's text ----------------------------------------------------------------------
 
 
@@ -394,11 +494,17 @@ def test_pause_when_a_tube_is_paused_is_told_everywhere_until_it_resumes(tubeq: 
         (["create", "bad-name"], "name='bad-name': must be "),
         (["create", "x", "stack"], "stack"),
         (["create", "x", "fifo", "--ttl=5"], "fifo has no such option"),
-        (["take", "t", "--timeout=-1"], "timeout=-1.0: must be "),
+        (["take", "t", "--timeout=-1"], "'-1' must be a duration, such as 90, 90s, 5m, 2h or 1d"),
+        (["take", "t", "--count=0"], "'0' must be a whole number >= 1"),
+        (["metrics", "--port=70000"], "'70000' must be a whole number from 0 to 65535"),
+        (["top", "--interval=0"], "'0' must be a duration of at least 0.1 s"),
+        (["verify", "--since=today"], "'today' must be a moment such as 2026-11-21"),
+        (["touch", "t", "1", "inf", "--session=x"], "'inf' must be a duration"),
+        (["put", "t", "--unique-field=id"], "no line has this field; the first line has n, url"),
         (["take", "t", "--keep=5", "--exec=true"], "--keep and --exec exclude each other"),
         (["take", "t", "--nonsense"], "No such option: --nonsense"),
         (["peek", "t", "77"], "77"),
-        (["peek", "t", "one"], "one"),
+        (["peek", "t", "one"], "'one' must be a whole number"),
         (["ack", "t", "77", "--session=x"], "session_uuid='x': must be "),
         (["ack", "t", "77"], "Missing option '--session'"),
         (["tasks", "t", "--state=tired"], "must be one of ready, "),
@@ -411,7 +517,10 @@ def test_pause_when_a_tube_is_paused_is_told_everywhere_until_it_resumes(tubeq: 
 def test_bad_use_is_refused_with_a_sentence(tubeq: Tubeq, arguments: list[str], said: str) -> None:
     tubeq.queue.create_tube("t")
 
-    assert said in tubeq.refusal(*arguments)
+    refusal = tubeq.refusal(*arguments, stdin='{"n": 1, "url": "a"}\n')
+
+    assert said in refusal
+    assert tubeq.queue.statistics("t")["tasks"]["total"] == 0
 
 
 @pytest.mark.parametrize(
@@ -420,7 +529,7 @@ def test_bad_use_is_refused_with_a_sentence(tubeq: Tubeq, arguments: list[str], 
         (["peek", "nowhere", "1"], "TubeNotFoundError", "no tube named 'nowhere'", 2),
         (["--nonsense"], "BadUseError", "No such option: --nonsense", 2),
         (["put", "t", "no-such-file"], "FileNotFoundError", "no-such-file", 2),
-        (["drop", "t"], "BadUseError", "say --yes", 2),
+        (["drop", "t"], "BadUseError", "it needs --yes", 2),
         (["--engine=spark", "tubes"], "SparkAskedForError", "failed: None", 3),
         (["--engine=fast", "tubes"], "InvalidOptionError", "engine='fast': must be ", 2),
     ],
@@ -507,7 +616,7 @@ def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
         ("loction = 1", "loction=1: must be absent"),
         ("ttr = 0", "ttr=0: must be "),
         ("[queue]\nattempts = 0", "attempts=0: must be "),
-        ("=", "is no TOML"),
+        ("=", "is not valid TOML"),
     ):
         other.write_text(text)
         refused = tubeq.refusal("--config", str(other), "tubes")
@@ -567,11 +676,14 @@ def test_sweeper_as_a_command_sweeps_the_queue_that_is_named_before_it(tubeq: Tu
     nowhere = invoke("--location", f"{location}/none", "sweeper", "--once", outside=Outside())
     bad = invoke("--location", location, "sweeper", "--onze", outside=Outside())
 
-    assert (swept.exit_code, swept.stderr) == (0, "")
+    assert (swept.exit_code, swept.stderr[20:]) == (
+        0,
+        f" INFO sweeper[{os.getpid()}]: nothing to do in 0 tubes\n",
+    )
     assert (nowhere.exit_code, nowhere.stdout) == (2, "")
-    assert nowhere.stderr.startswith("tubeq sweeper: no queue at ")
+    assert nowhere.stderr.startswith("tubeq: no queue at ")
     assert not Path(location, "none").exists()
-    assert (bad.exit_code, "tubeq sweeper: error: " in bad.stderr) == (2, True)
+    assert (bad.exit_code, "No such option: --onze" in bad.stderr) == (2, True)
 
 
 @pytest.mark.processes

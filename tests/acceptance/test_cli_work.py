@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,10 +116,42 @@ def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queu
     assert [task.data for task in hosts.tasks_by_state("r")] == ["a", "c"]
 
 
-def test_work_when_there_is_nothing_ends_with_1(place: Path, queue: Queue) -> None:
-    code, result = ended(started(place, "job:note", "--idle", "0"))
+@pytest.mark.parametrize("strict", [(), ("--strict",)])
+def test_work_when_there_is_nothing_ends_with_0(
+    place: Path, queue: Queue, strict: tuple[str, ...]
+) -> None:
+    code, result = ended(started(place, "job:note", "--idle", "0", *strict))
 
-    assert (code, result["done"]) == (1, 0)
+    assert (code, result["done"]) == (0, 0)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize(("strict", "expected"), [((), 0), (("--strict",), 4)])
+def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
+    place: Path, queue: Queue, strict: tuple[str, ...], expected: int, processes: str
+) -> None:
+    queue["jobs"].put("a")
+
+    options = ("--bury", "--idle", "0.1", f"--processes={processes}", *strict)
+    code, result = ended(started(place, "job:fails", *options))
+
+    assert (code, result["buried"]) == (expected, 1)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
+    place: Path, queue: Queue, processes: str
+) -> None:
+    queue["jobs"].put_many(range(20))
+    process = started(place, "job:waits", "--processes", processes)
+    until(lambda: len(seen(place)) == int(processes))
+
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    code, _ = ended(process)
+
+    assert code == 130
+    assert queue.statistics("jobs")["tasks"]["ready"] == 20
 
 
 def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Queue) -> None:
@@ -127,9 +161,41 @@ def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Q
     out, err = process.communicate(timeout=WAIT)
 
     assert (process.returncode, json.loads(out)["failed"]) == (0, 1)
-    (note,) = [json.loads(line)["note"] for line in err.splitlines()]
-    assert note.startswith(f"task {task.task_id} failed at attempt 1: ValueError: ")
+    (line,) = [json.loads(line) for line in err.splitlines()]
+    assert line["note"].startswith(f"task {task.task_id} failed at attempt 1: ValueError: ")
+    assert (line["level"], line["tube"], line["pid"]) == ("WARNING", "jobs", process.pid)
+    assert dt.datetime.fromisoformat(line["at"]).tzinfo == dt.UTC
     assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_work_when_verbose_logs_each_failure_once_with_the_traceback_of_the_handler(
+    place: Path, queue: Queue, processes: str
+) -> None:
+    queue["jobs"].put("a")
+    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", "q", "--verbose"]
+    options = ("--bury", "--idle", "0.1", "--processes", processes)
+
+    done = subprocess.run(
+        [*command, "work", "jobs", "job:fails", *options],
+        cwd=place,
+        env=environment(TUBEQ_ENGINE="native"),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT,
+    )
+
+    first, *trace = done.stderr.splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ WARNING jobs\[\d+\]: task \d+ failed at attempt 1: "
+        r"ValueError: \\x1b\[31mno address",
+        first,
+    )
+    assert trace[0].strip().startswith(f'File "{place}/job.py"')
+    assert not [line for line in trace if "tubeq_spark" in line]
+    [task] = queue["jobs"].tasks_by_state("!")
+    assert "tubeq_spark" not in (task.error or "")
 
 
 @pytest.mark.parametrize("function", ["job", "job:nothing", "nomodule:f", "job:os"])

@@ -204,9 +204,8 @@ def test_enqueue_when_used_badly_or_a_row_cannot_be_read_says_why_and_puts_nothi
         [ours] = [line for line in sentence.splitlines() if not line.startswith("{")]
         assert said in ours
 
-    for bad in (("--option=x",), ("--data=n", "--select=n")):
-        with pytest.raises(SystemExit, match=r"^2$"):
-            jobs.put(lines, *bad)
+    for bad in (("--option=x",), ("--data=n", "--select=n"), ("--format=xml",)):
+        assert jobs.put(lines, *bad)[:2] == (2, "")
     assert ready(tube) == []
     assert "new" not in jobs.queue
     # Whoever wants such rows as Spark reads them can have them.
@@ -234,17 +233,18 @@ def test_once_does_all_tasks_but_bad_ones_and_stores_what_the_handler_returns(
     ids = [task.task_id for task in tube.put_many([{"n": n} for n in range(5)])]
     is_bad = int(handler != "work")
 
-    code, log, said = jobs.consume(f"--results={results}", f"{jobs.handlers}:{handler}")
+    strict = ("--strict", f"--results={results}", f"{jobs.handlers}:{handler}")
+    code, said, log = jobs.consume(*strict)
 
-    assert code == (3 if is_bad else 0)
+    assert code == (4 if is_bad else 0)
     assert f"{5 - is_bad} tasks done: {5 - is_bad} in " in log
     expected = dict(zip(ids, range(0, 10, 2), strict=True))
     if is_bad:
         assert log.endswith(" s, 4 results, 1 failed (1 buried)\n")
-        assert said.endswith(": 4 tasks, 0 failed batches, 1 failures of single tasks\n")
+        assert said == "finished: 4 tasks, 0 failed batches, 1 failures of single tasks\n"
         del expected[ids[3]]
     else:
-        assert said == "consume.py: finished: 5 tasks, 0 failed batches\n"
+        assert said == "finished: 5 tasks, 0 failed batches\n"
     assert [task.task_id for task in tube.tasks_by_state("!")] == ids[3 : 3 + is_bad]
     assert twice_of(spark, results) == expected
 
@@ -254,15 +254,24 @@ def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(jobs: 
     tube = jobs.make("fifottl")
     tube.put_many([{"n": 3}, {"n": 4}])
 
-    code, log, said = jobs.consume("--max-failures=1", f"{jobs.handlers}:fail")
+    code, said, log = jobs.consume("--max-failures=1", f"{jobs.handlers}:fail")
     assert code == 3
     assert log.endswith("a batch of 2 failed, 2 tasks released, 0 buried: no such luck\n")
-    assert said == "consume.py: gave up: 0 tasks, 1 failed batches\n"
+    assert said == "gave up: 0 tasks, 1 failed batches\n"
     assert counts(jobs.queue, tube) == {"ready": 2, "total": 2}
-    _, log, _ = jobs.consume("--no-halves", "--max-failures=1", f"{jobs.handlers}:picky")
+    _, _, log = jobs.consume("--no-halves", "--max-failures=1", f"{jobs.handlers}:picky")
     assert log.endswith("a batch of 2 failed, 2 tasks released, 0 buried: a three\n")
-    code, _, said = jobs.consume("--max-attempts=3", f"{jobs.handlers}:fail")
-    assert (code, said) == (3, "consume.py: finished: 0 tasks, 1 failed batches\n")
+    code, said, _ = jobs.consume("--max-attempts=3", "--json", f"{jobs.handlers}:fail")
+    assert (code, json.loads(said)) == (
+        0,
+        {
+            "tube": tube.name,
+            "ending": "finished",
+            "done": 0,
+            "failed_batches": 1,
+            "failed_tasks": 0,
+        },
+    )
     assert counts(jobs.queue, tube) == {"buried": 2, "total": 2}
 
 
@@ -285,7 +294,7 @@ def test_consume_when_used_badly_says_why_and_gives_back_what_it_took(
         ("no_such_module:work",): "No module named 'no_such_module'",
         ("broken:work",): "division by zero",
         (f"{jobs.handlers}:nothing",): "has no function nothing",
-        (work,): "say by --results where it shall go",
+        (work,): "name a table for it by --results",
         (f"--results={tmp_path}/r", f"{jobs.handlers}:wrong"): "needs a column task_id BIGINT",
         (f"--results={jobs.queue.location}/{jobs.tube}", work): "is the tube itself",
         (f"--results={tmp_path}/fewer", work): "it has no column twice",
@@ -381,14 +390,14 @@ def test_programs_put_and_consume_until_a_signal_comes(
             )
             assert (put.returncode, put.stderr) == (0, "")
             assert put.stdout.startswith("put 4 tasks into work: ")
-            assert consumer.stdout is not None
-            first = consumer.stdout.readline()
+            assert consumer.stderr is not None
+            # Spark's log goes the same way.
+            first = next(line for line in consumer.stderr if "work[" in line)
             consumer.send_signal(signal.SIGTERM)
-            rest, said = consumer.communicate(timeout=LONG)
+            said, _ = consumer.communicate(timeout=LONG)
         finally:
             consumer.kill()
 
     assert "4 tasks done: 4 in " in first
-    assert (consumer.returncode, rest) == (0, "")
-    assert said.endswith("consume.py: stopped: 4 tasks, 0 failed batches\n")
+    assert (consumer.returncode, said) == (0, "stopped: 4 tasks, 0 failed batches\n")
     assert sorted(twice_of(spark, results).values()) == [0, 2, 4, 6]

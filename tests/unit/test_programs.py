@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import logging
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,25 +30,24 @@ from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.cli.exit_codes import code_of
 from tubeq_spark.cli.program import report_error
-from tubeq_spark.jobs.program import running, starting
-from tubeq_spark.jobs.sweeping import command as sweeper
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
-from tubeq_spark.programs import BadUseError, ExitCode, run_program
+from tubeq_spark.programs import BadUseError, ExitCode, end, run_program, run_tubeq
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DOCS = Path(__file__).parents[2] / "docs"
-LOST = "stopped at once; nothing is lost: what was taken and not acked is given back"
 ENDINGS = [
     (InvalidOptionError("pri=-1"), 2, "pri=-1"),
     (TubeNotFoundError("no tube"), 2, "no tube"),
     (FileNotFoundError("no file"), 2, "no file"),
     (ConflictError("others"), 3, "others"),
     (OSError("disk"), 3, "failed: disk"),
+    (BrokenPipeError("pipe"), 141, None),
     (ValueError("a bug\nof two lines"), 3, "failed: a bug"),
-    (KeyboardInterrupt(), 130, LOST),
+    (KeyboardInterrupt(), 130, "stopped"),
+    (KeyboardInterrupt(signal.SIGTERM), 143, "stopped"),
 ]
 PUBLIC = [
     value
@@ -78,21 +78,22 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_tubeq_and_a_program_when_they_meet_an_error_end_alike(
     error: BaseException,
     code: int,
-    sentence: str,
+    sentence: str | None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(running, "open_spark", raising(error))
+    monkeypatch.setenv("TUBEQ_ENGINE", "auto")
+    monkeypatch.setattr("tubeq_spark.cli.call.open_spark", raising(error))
 
-    of_program = sweeper.main(["--location=/q", "--once"])
+    of_program = run_tubeq("sweeper", "--location=main.q", "--once")
     said = capsys.readouterr()
     of_tubeq = CliRunner().invoke(
-        app, ["--location=/q", "tubes"], obj=Outside(open_spark=raising(error)), prog_name="tubeq"
+        app, ["--location=main.q", "tubes"], obj=Outside(), prog_name="tubeq"
     )
 
     assert (of_program, of_tubeq.exit_code) == (code, code)
-    assert (said.out, said.err) == ("", f"sweeper.py: {sentence}\n")
-    assert (of_tubeq.stdout, of_tubeq.stderr) == ("", f"tubeq: {sentence}\n")
+    expected = ("", "" if sentence is None else f"tubeq: {sentence}\n")
+    assert (said.out, said.err) == (of_tubeq.stdout, of_tubeq.stderr) == expected
 
 
 @pytest.mark.parametrize("error", PUBLIC, ids=lambda error: error.__name__)
@@ -143,9 +144,9 @@ def test_program_when_verbose_shows_where_an_error_came_from_and_the_log(
 
 def test_program_when_it_is_done_returns_and_when_it_failed_exits() -> None:
     # A notebook of Databricks takes any exit for a failure.
-    starting.end(ExitCode.DONE)
+    end(ExitCode.DONE)
     with pytest.raises(SystemExit, match=r"^3$"):
-        starting.end(ExitCode.FAILED)
+        end(ExitCode.FAILED)
 
 
 def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c() -> None:
@@ -153,7 +154,7 @@ def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c() -> None:
 
     ended = CliRunner().invoke(app, ["--location=/q", "drop", "t"], obj=outside, prog_name="tubeq")
 
-    assert (ended.exit_code, ended.stderr) == (130, f"tubeq: {LOST}\n")
+    assert (ended.exit_code, ended.stderr) == (130, "tubeq: stopped\n")
 
 
 @pytest.mark.parametrize("remote", ["sc://server", None])
@@ -182,11 +183,11 @@ def test_tubeq_where_only_spark_commits_asks_for_spark(
 def test_program_when_no_queue_is_named_says_how_to_name_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    nothing = dict.fromkeys(("location", "remote", "engine", "config"))
-    arguments = argparse.Namespace(program="mine.py", verbose=False, **nothing)
-
-    assert running.run(arguments, raising(AssertionError())) == ExitCode.BAD_USE
-    assert capsys.readouterr().err.startswith("mine.py: which queue? give --location, ")
+    assert run_tubeq("sweeper", "--once") == ExitCode.BAD_USE
+    assert (
+        capsys.readouterr().err
+        == "tubeq: no location: use --location, TUBEQ_LOCATION or tubeq.toml\n"
+    )
 
 
 def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -> None:
@@ -199,10 +200,12 @@ def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -
     # What the benchmark says takes a second, and is no command.
     page = hook.on_page_markdown(text.replace("<!-- help: jobs/benchmark.py -->", ""))
 
-    assert [page.count(f"\n| {code.value} | ") for code in ExitCode] == [1] * len(ExitCode)
+    assert re.findall(r"^\| (\d+) \| ", page, re.MULTILINE) == [
+        str(code.value) for code in ExitCode
+    ]
     commands = ("create", "kick", "health", "sessions", "release-all", "enqueue", "sweeper")
     assert [page.count(f"\n## tubeq {name}\n") for name in commands] == [1] * len(commands)
-    assert "usage: tubeq sweeper " in page
+    assert "Usage: tubeq sweeper " in page
 
 
 # -- packages that are missing ------------------------------------------------------------------------
@@ -238,8 +241,9 @@ def test_missing_package_is_named_with_the_extras_that_bring_it(
     # Another test may have imported what it imports.
     for name in [name for name in sys.modules if name.startswith("tubeq_spark.jobs.consumer")]:
         monkeypatch.delitem(sys.modules, name)
-    assert starting.start("tubeq_spark.jobs.consumer.command", "spark", []) == ExitCode.BAD_USE
-    said = f"pyspark is not installed: {how_to_install('spark')}\n"
+    consume = ("consume", "--location=q", "--tube=t", "handlers:work")
+    assert run_tubeq(*consume) == ExitCode.BAD_USE
+    said = f"tubeq: pyspark is not installed: {how_to_install('spark')}\n"
     assert capsys.readouterr().err == said
 
 

@@ -129,11 +129,34 @@ class DeadFiles:
         )
 
 
+def purge(queue: QueueContext) -> list[str]:
+    """Remove the files of removed rows of all tubes now, also of dropped ones, though older versions need them.
+
+    Returns:
+        The names of the tubes for which it was done, and not by another program at the same time.
+
+    Raises:
+        StoreError: Spark commits to the queue, or the storage failed.
+
+    Commits: on storage without lock files one to each table, as a removal by a sweep.
+    """
+    done = []
+    for record in queue.registry.with_dropped():
+        name = queue.opened.location.table(record.table)
+        if queue.engine.tables.is_table(name):
+            table_lock = queue.opened.table_lock(record.table)
+            if _vacuum(queue, name, table_lock, queue.now_us(), purges=True):
+                done.append(record.name)
+    return done
+
+
 def _kept(queue: QueueContext) -> int:
     return limited_us(queue.config.retention_hours * 3600)
 
 
-def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:
+def _vacuum(
+    queue: QueueContext, name: str, table_lock: TableLock, now_us: int, *, purges: bool = False
+) -> bool:
     """Remove a table's dead files; False if another sweeper is doing it."""
     tables = queue.engine.tables
     if tables.is_catalog_managed(name):
@@ -146,7 +169,7 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
         elif not tables.set_property(name, FENCE, str(now_us)) or _is_ahead(queue, name):
             return False
         with without_empty_directories(name, queue.config.retention_hours * 3600):
-            tables.vacuum(name)
+            tables.vacuum(name, purges=purges)
     return True
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-import warnings
+import threading
+from typing import TYPE_CHECKING
 
-from tubeq_spark.cli.imports import NOT_NEEDED, leave_out, undisturbed
-from tubeq_spark.model.error_text import missing
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-__all__ = ["main"]
+__all__ = ["main", "run_tubeq"]
 
 #: The variable that a shell sets when it asks for completions of a command line.
 _COMPLETING = "_TUBEQ_COMPLETE"
@@ -17,6 +19,41 @@ _COMPLETING = "_TUBEQ_COMPLETE"
 
 def main() -> None:
     """Run `tubeq` with the arguments of the process, and end it."""
+    sys.exit(run_tubeq(*sys.argv[1:]))
+
+
+def run_tubeq(*arguments: str) -> int:
+    """Run `tubeq`; returns its exit code."""
+    is_main = threading.current_thread() is threading.main_thread()
+    is_usual = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_usual:
+        # While modules are imported, and at the end, Ctrl-C ends the process without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    app = _imported_app()
+    if is_usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        app(args=arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python would try again at its end, and print an error.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _imported_app() -> Callable[..., object]:
+    import warnings  # noqa: PLC0415  nothing is imported before Ctrl-C is handled
+    from functools import partial  # noqa: PLC0415
+
+    from tubeq_spark.cli.imports import NOT_NEEDED, leave_out, undisturbed  # noqa: PLC0415
+    from tubeq_spark.model.error_text import missing  # noqa: PLC0415
+
     try:
         with undisturbed():
             from tubeq_spark.cli.app import app  # noqa: PLC0415  the extra may be missing
@@ -27,7 +64,7 @@ def main() -> None:
     warnings.showwarning = _warn
     if _COMPLETING in os.environ:
         leave_out(*NOT_NEEDED)  # as a call without Spark does, and it waits for less
-    app(prog_name="tubeq", obj=Outside(leave_out=leave_out))
+    return partial(app, prog_name="tubeq", obj=Outside(leave_out=leave_out))
 
 
 def _warn(message: Warning | str, *_where: object, **_how: object) -> None:

@@ -20,6 +20,7 @@ from tubeq_spark.cli import (
     put,
     report,
     settle,
+    sweep,
     take,
     top,
     tubes,
@@ -27,7 +28,7 @@ from tubeq_spark.cli import (
     work,
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
-from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
@@ -36,15 +37,39 @@ from tubeq_spark.errors import InvalidOptionError
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
+#: The options of all commands, and those of them that have no value.
+_FLAGS = {"--json", "--verbose"}
+_SHARED = _FLAGS | {"--location", "--remote", "--engine", "--config"}
+
+
 class _Group(TyperGroup):
-    """Accepts `--json` anywhere in the command line."""
+    """Accepts the options of all commands anywhere in the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        options = [argument for argument in args[:end] if argument != "--json"]
-        if len(options) < end:
-            options.insert(0, "--json")
-        return super().parse_args(ctx, options + args[end:])
+        first, words = list[str](), iter(args[:end])
+        rest = [word for word in words if not self._is_ours(word, words, first)]
+        return super().parse_args(ctx, first + rest + args[end:])
+
+    def _is_ours(self, word: str, after: Iterator[str], ours: list[str]) -> bool:
+        """Whether a word is an option of all commands; then it is added to `ours`, with its value."""
+        name, has_value, _ = word.partition("=")
+        if name not in _SHARED:
+            return False
+        ours.append(word)
+        if not (has_value or name in _FLAGS):
+            ours += [value for value in [next(after, None)] if value is not None]
+        return True
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = formatter.width - 6 - max(map(len, self.commands))
+        groups = dict[str, list[tuple[str, str]]]()
+        for name, command in self.commands.items():
+            panel = str(getattr(command, "rich_help_panel", ""))
+            groups.setdefault(panel, []).append((name, command.get_short_help_str(width)))
+        for title, lines in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(lines, col_max=width)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
@@ -77,10 +102,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done; 1 nothing was taken, a full tube took nothing, check found problems, "
-    "or health something that wants attention; 2 bad use, or refused (unknown tube or task, not held "
-    "by that session, not agreed to); 3 failed; 130, 143 stopped by a signal. With --json errors are "
-    "JSON, too, on standard error.",
+    epilog=EPILOG,
 )
 
 
@@ -97,42 +119,46 @@ def options(
     ctx: typer.Context,
     location: Annotated[
         str | None,
-        typer.Option(help="Of the queue: a path, a URI, or catalog.schema [env: TUBEQ_LOCATION]"),
+        typer.Option(
+            metavar="PLACE",
+            help="Location of the queue: a path, a URI, or catalog.schema [env: TUBEQ_LOCATION]",
+        ),
     ] = None,
     remote: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Spark Connect server, sc://host:15002, for calls that need Spark [env: TUBEQ_REMOTE]",
+            help="Spark Connect server for calls that need Spark, sc://host:15002 [env: TUBEQ_REMOTE]",
         ),
     ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Who commits: auto, native or spark. auto is the committer of the location; a new "
-            "one is native, without a JVM, on local files and object stores, else spark. A Spark of "
-            "the call's own takes seconds to start [env, for new locations: TUBEQ_ENGINE]",
+            help="Who commits: auto, native or spark. auto = the committer of the location; of a new "
+            "one: native (no JVM) on local files and object stores, else spark. Starting Spark for "
+            "a call takes seconds [env, for new locations: TUBEQ_ENGINE]",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, a line a result")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one result a line")] = False,
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Defaults, as conf/tubeq.toml shows them [env: TUBEQ_CONFIG; default: tubeq.toml "
-            "in the working directory]",
+            help="File with defaults, such as conf/tubeq.toml [env: TUBEQ_CONFIG; default: "
+            "./tubeq.toml]",
         ),
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show where an error came from")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show tracebacks of errors")] = False,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version"),
     ] = False,
 ) -> None:
-    """Put, take and look after tasks in Delta tables."""
+    """A task queue on Delta tables.
+
+    TIME is in seconds, or 90s, 5m, 2h, 1d.
+    """
     outside = ctx.obj if isinstance(ctx.obj, Outside) else Outside()
     try:
         settings = read_defaults(config, location=location, remote=remote, engine=engine)
@@ -147,43 +173,50 @@ def options(
     )
 
 
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    tubes.create,
-    change.alter,
-    put.put,
-    take.take,
-    settle.ack,
-    settle.release,
-    settle.touch,
-    settle.bury,
-    settle.kick,
-    settle.peek,
-    settle.delete,
-    tubes.tubes,
-    tubes.stats,
-    top.top,
-    look.health,
-    look.metrics,
-    look.show,
-    look.tasks,
-    look.utubes,
-    look.why,
-    look.history,
-    look.sessions,
-    work.work,
-    change.pause,
-    change.resume,
-    tubes.sweep,
-    tubes.release_all,
-    tubes.truncate,
-    tubes.drop,
-    check.check,
-    verify.verify,
-    copy.copy,
-    report.report,
-    dashboard.dashboard,
-)
-for _command in _COMMANDS:
-    app.command()(_command)
-for _program in (programs.enqueue, programs.consume, programs.sweeper):
-    app.command(**programs.SETTINGS)(_program)
+#: The commands, by the titles of the groups in which the help shows them.
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Tasks": (
+        put.put,
+        programs.enqueue,
+        take.take,
+        settle.ack,
+        settle.release,
+        settle.touch,
+        settle.bury,
+        settle.kick,
+        settle.delete,
+        settle.peek,
+        look.tasks,
+        look.why,
+    ),
+    "Tubes": (
+        tubes.create,
+        change.alter,
+        tubes.tubes,
+        tubes.stats,
+        look.show,
+        look.utubes,
+        look.history,
+        change.pause,
+        change.resume,
+        tubes.release_all,
+        tubes.truncate,
+        tubes.drop,
+    ),
+    "Workers": (work.work, programs.consume, look.sessions),
+    "Operations": (
+        look.health,
+        look.metrics,
+        top.top,
+        dashboard.dashboard,
+        report.report,
+        sweep.sweep,
+        sweep.sweeper,
+        check.check,
+        verify.verify,
+        copy.copy,
+    ),
+}
+for _title, _commands in _GROUPS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_title)(_command)

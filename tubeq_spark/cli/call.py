@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -18,6 +18,7 @@ import typer
 
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
+from tubeq_spark.cli.logs import logged
 from tubeq_spark.cli.program import note, note_json, open_spark, quiet_loggers, report_error
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
@@ -42,12 +43,12 @@ class Outside:
     """The environment of a call. Tests pass another one to `app`.
 
     Attributes:
-        open_spark: Makes the Spark session, given the address of a Connect server or `None`.
+        open_spark: Makes the Spark session, given the address of a Connect server or `None`, and settings.
         clock: The clock.
         leave_out: Makes imports of packages fail; does nothing in a process that also does other work.
     """
 
-    open_spark: Callable[[str | None], SparkSession] = field(
+    open_spark: Callable[..., SparkSession] = field(
         default_factory=lambda: partial(open_spark, NAME)
     )
     clock: Clock = field(default_factory=SystemClock)
@@ -105,29 +106,52 @@ class Call:
         committer = settings.committer()
         # This process ends soon, and then others can use its id slot after seconds.
         horizon = min(settings.config.number_horizon, _HORIZON)
-        how: dict[str, Any] = {
-            "engine": committer,
-            "session_uuid": session_uuid,
-            "clock": self.outside.clock,
-            "config": replace(settings.config, number_horizon=horizon),
-            "create": create,
-        }
+        config = replace(settings.config, number_horizon=horizon)
+        how = {"engine": committer, "session_uuid": session_uuid, "config": config}
         with ExitStack() as stack:
             if committer == "native":
                 self.outside.leave_out(*NOT_NEEDED)
                 with undisturbed():
                     from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
-                opened = Queue(None, settings.queue_location(), **how)
+                make: Callable[..., Queue] = partial(Queue, None)
             else:
-                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
-                spark = self.outside.open_spark(settings.remote)
+                spark = self._spark(stack)
                 from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
-                opened = QueueOfOneCall(spark, settings.queue_location(), tube=tube, **how)
-            queue = stack.enter_context(opened)
-            if settings.ttr is not None:
-                queue.cfg(ttr=settings.ttr)
-            yield queue
+                make = partial(QueueOfOneCall, spark, tube=tube)
+            yield self._entered(stack, make, create=create, **how)
+
+    def _spark(self, stack: ExitStack, **settings: str) -> SparkSession:
+        stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
+        return self.outside.open_spark(self.settings.remote, **settings)
+
+    def _entered(self, stack: ExitStack, make: Callable[..., Queue], **how: Any) -> Queue:
+        opened = make(location=self.settings.queue_location(), clock=self.outside.clock, **how)
+        queue = stack.enter_context(opened)
+        if self.settings.ttr is not None:
+            queue.cfg(ttr=self.settings.ttr)
+        return queue
+
+    @contextmanager
+    def program(
+        self, *, on_spark: bool = True, create: bool = False
+    ) -> Iterator[tuple[SparkSession | None, Queue]]:
+        """Open the queue as `queue` does, for a program that runs for long.
+
+        Args:
+            on_spark: Whether the program needs a Spark session; else there is one only if Spark commits.
+            create: Whether to create the queue if the location has none.
+        """
+        with self.answering(), _terminating(), ExitStack() as stack:
+            committer, spark = self.settings.committer(), None
+            if on_spark or committer != "native":
+                # On a terminal Spark's own bar shows the progress of a long statement.
+                bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
+                spark = self._spark(stack, **bar)
+            from tubeq_spark.queue import Queue  # noqa: PLC0415  as above
+
+            how = {"engine": committer, "config": self.settings.config, "create": create}
+            yield spark, self._entered(stack, partial(Queue, spark), **how)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -154,6 +178,19 @@ class Call:
         else:
             note(NAME, sentence)
 
+    @contextmanager
+    def logging(self, about: str) -> Iterator[None]:
+        """Print the log of a command that runs for long, of a tube or a program, during a block."""
+        with logged(about, self._tell_logged, verbose=self.verbose):
+            yield
+
+    def _tell_logged(self, said: Mapping[str, object], text: str) -> None:
+        if self.json:
+            note_json(said)
+        else:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
     def require_yes(self, question: str, nothing: str, *, yes: bool) -> None:
         """Go on only if the user agrees.
 
@@ -168,7 +205,7 @@ class Call:
         if yes:
             return
         if not sys.stdin.isatty():
-            msg = f"{nothing}: without a terminal to ask at, say --yes"
+            msg = f"{nothing}: there is no terminal to ask at, so it needs --yes"
             raise BadUseError(msg)
         if not typer.confirm(question, err=True):
             raise BadUseError(nothing)
@@ -252,6 +289,18 @@ def as_dict(task: Task) -> dict[str, Any]:
     if task.trace is None:
         del found["trace"]
     return found
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    except SystemExit as end:
+        if end.code != ExitCode.TERMINATED:
+            raise
 
 
 @contextmanager

@@ -29,12 +29,15 @@ def alter(
         typer.Option(
             parser=_resettable,
             metavar="OPTION",
-            help="Give this option the default of a new tube; may be repeated",
+            help="Reset this option to the default of a new tube; may be repeated",
         ),
     ] = None,
     **options: Any,
 ) -> None:
-    """Change options of a tube; all programs see it within five seconds."""
+    """Change options of a tube.
+
+    All programs see it within five seconds.
+    """
     changes = {name: value for name, value in options.items() if value is not None}
     with tube_of(ctx, tube) as (call, altered):
         for name in reset or ():
@@ -51,14 +54,14 @@ def alter(
 
 
 def pause(ctx: typer.Context, tube: TubeName) -> None:
-    """Let takes of all programs find nothing, from at most five seconds later on; all else goes on."""
+    """Stop all takes within five seconds; puts and acks go on."""
     with tube_of(ctx, tube) as (call, source):
         source.pause()
         call.show({"tube": tube, "paused": True}, f"paused {tube}")
 
 
 def resume(ctx: typer.Context, tube: TubeName) -> None:
-    """End a pause; takes of all programs find tasks again within five seconds."""
+    """End a pause; takes go on within five seconds."""
     with tube_of(ctx, tube) as (call, source):
         source.resume()
         call.show({"tube": tube, "paused": False}, f"resumed {tube}")

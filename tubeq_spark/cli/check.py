@@ -9,6 +9,7 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
+from tubeq_spark.cli.values import plural
 
 if TYPE_CHECKING:
     from tubeq_spark.model.reports import CheckReport
@@ -17,18 +18,21 @@ if TYPE_CHECKING:
 def check(
     ctx: typer.Context,
     location: Annotated[
-        str | None, typer.Argument(help="Of the queue; that of --location by default")
+        str | None, typer.Argument(help="Location of the queue [default: --location]")
     ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair what can be without a loss")
+        bool, typer.Option("--repair", help="Repair damage that costs no task")
     ] = False,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="With --repair: the rest, too; it names the tasks")
+        bool,
+        typer.Option(
+            "--accept-loss", help="With --repair: repair the rest, too, and list the lost tasks"
+        ),
     ] = False,
 ) -> None:
-    """Read all tables and say what is damaged: exit code 1 if anything is, and stays so.
+    """Check all tables; exit 1 if damage remains.
 
-    Without --repair nothing is written. The queue need not open any more.
+    Without --repair it only reads. It also works if the queue cannot be opened any more.
     """
     call: Call = ctx.obj
     if location is not None:
@@ -45,12 +49,11 @@ def _show(call: Call, report: CheckReport) -> None:
         done = "repaired: " if problem.repaired else ""
         call.show(shown, f"{done}{problem.table}: {problem.message}")
     if not call.json:
-        tables = f"{len(report.tables)} tables"
         left = sum(not problem.repaired for problem in report.problems)
-        problems = "1 problem" if left == 1 else f"{left} problems"
-        call.show({}, f"{tables} read: {problems if left else 'sound'}")
+        problems = plural(left, "problem") if left else "sound"
+        call.show({}, f"{plural(len(report.tables), 'table')} read: {problems}")
     if not report.sound:
-        raise typer.Exit(ExitCode.PROBLEMS)
+        raise typer.Exit(ExitCode.NO)
 
 
 def _report(call: Call, *, repair: bool, accept_loss: bool) -> CheckReport:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.values import plural
 
 
 def copy(
@@ -20,16 +21,16 @@ def copy(
         bool, typer.Option("--close", help="Close the old place: it refuses puts and takes")
     ] = False,
 ) -> None:
-    """Copy a queue to a new place: ids, keys of puts, counts and moments stay.
+    """Copy a queue to a new place.
 
-    Stop all programs of the queue before, or pass --close. If the call is interrupted, nobody can open the copy:
-    remove its files, and call again.
+    Ids, keys of puts, counts and times are kept. First stop all programs of the queue, or pass --close. An interrupted
+    copy cannot be opened: remove its files, and copy again.
     """
     call: Call = ctx.obj
     settings = replace(call.settings, location=source, engine="native", remote=None)
     with replace(call, settings=settings).queue() as queue:
         report = queue.copy_to(target, close=close)
         for name, tasks in report.tubes.items():
-            call.show({"tube": name, "tasks": tasks}, f"{name}: {tasks:,} tasks")
+            call.show({"tube": name, "tasks": tasks}, f"{name}: {plural(tasks, 'task')}")
         for name in report.left_out:
             call.tell(f"{name} is temporary and was left out")

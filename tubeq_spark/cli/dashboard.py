@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import queue_of
+from tubeq_spark.cli.call import queue_of, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.options import whole
 from tubeq_spark.model.error_text import missing, reason_of
 
 _HOST = "127.0.0.1"
@@ -17,16 +18,15 @@ _HOST = "127.0.0.1"
 
 def dashboard(
     ctx: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free")] = 8_333,
+    port: Annotated[int, whole("0 = any free port", least=0, most=65_535)] = 8_333,
     allow_changes: Annotated[
         bool,
-        typer.Option("--allow-changes", help="Kick tasks from it, with a token that is printed"),
+        typer.Option("--allow-changes", help="Allow kicks, with a token that is printed"),
     ] = False,
 ) -> None:
-    """Show the queue in a browser, on this host only, until Ctrl-C.
+    """Show the queue in a browser on this host, until stopped.
 
-    Whoever can connect to the port can read, payloads too: every user of this host. Without
-    --allow-changes nothing can be changed from it.
+    Every user of this host can read everything, payloads included. Changes need --allow-changes.
     """
     token = secrets.token_urlsafe(18) if allow_changes else None
     with queue_of(ctx) as (call, queue):
@@ -44,10 +44,8 @@ def dashboard(
             call.show({"url": url} | ({} if token is None else {"token": token}), url)
             if token is not None and not call.json:
                 call.show({}, f"token for changes: {token}")
-            try:
+            with call.logging("dashboard"), until_stopped():
                 uvicorn.Server(config).run(sockets=[listener])
-            except KeyboardInterrupt:
-                return  # Ctrl-C is the normal end
 
 
 def _listening(port: int) -> socket.socket:

@@ -20,17 +20,28 @@ from tubeq_spark.errors import (
 class ExitCode(IntEnum):
     """The exit code of a program, the same in `tubeq` and in the programs of `jobs/`."""
 
+    #: It ended as asked, whatever single tasks did: also idle, with nothing to do, or stopped by a first signal.
     DONE = 0
-    #: No task was ready, or a full tube refused a put.
-    NOTHING = 1
-    #: A check found damage that is left, or a problem needs attention.
-    PROBLEMS = 1
+    #: The answer is no: there was no task to take, or no room, or a check found problems.
+    NO = 1
     #: The user can correct the call: an option, tube or value is unknown or not allowed.
     BAD_USE = 2
+    #: The storage or the program failed.
     FAILED = 3
-    #: Stopped by Ctrl-C or SIGTERM: 128 plus the signal's number, as in shells.
+    #: Only with `--strict`: tasks failed or were buried.
+    TASKS_FAILED = 4
+    #: Work was cut off by Ctrl-C or SIGTERM: 128 plus the signal's number, as in shells.
     INTERRUPTED = 128 + signal.SIGINT
+    #: The reader of its output closed the pipe: 128 plus SIGPIPE.
+    PIPE_CLOSED = 141
     TERMINATED = 128 + signal.SIGTERM
+
+
+#: The end of each program's help.
+EPILOG = (
+    "Exit codes: 0 ended as asked, 1 the answer is no, 2 bad use, 3 failed, 4 tasks failed (only with "
+    "--strict), 130 or 143 cut off by a signal."
+)
 
 
 class BadUseError(Exception):
@@ -58,7 +69,10 @@ _BAD_USES = (
 def code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
     if isinstance(error, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED
+        # The stop of a program says which signal cut it off.
+        return ExitCode(128 + error.args[0]) if error.args else ExitCode.INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.PIPE_CLOSED
     if isinstance(error, _BAD_USES) or isinstance(error.__cause__, ModuleNotFoundError):
         return ExitCode.BAD_USE
     return ExitCode.FAILED

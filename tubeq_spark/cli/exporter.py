@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.logs import log
 from tubeq_spark.model.error_text import missing, reason_of
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) -> None:
-    """Measure a queue for each scrape, until Ctrl-C.
+    """Measure a queue for each scrape, until Ctrl-C or SIGTERM.
 
     Args:
         call: The call.
@@ -29,7 +30,7 @@ def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) 
     except ModuleNotFoundError as error:
         raise BadUseError(str(missing(error, "prometheus"))) from None
     registry = CollectorRegistry()
-    registry.register(QueueScrape(queue, call.tell, ending_within=ending_within))
+    registry.register(QueueScrape(queue, log.warning, ending_within=ending_within))
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
@@ -39,9 +40,8 @@ def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) 
     url = f"http://{shown}:{server.server_port}/metrics"
     call.show({"url": url}, url)
     try:
-        thread.join()
-    except KeyboardInterrupt:
-        return  # Ctrl-C is the normal end
+        with call.logging("metrics"), until_stopped():
+            thread.join()
     finally:
         server.shutdown()
         server.server_close()

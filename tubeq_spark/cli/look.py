@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,10 +10,10 @@ import typer
 from tubeq_spark.cli import table
 from tubeq_spark.cli.call import json_text, queue_of, tube_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TubeName
-from tubeq_spark.cli.options import plain_options
+from tubeq_spark.cli.names import TubeName, Where
+from tubeq_spark.cli.options import plain_options, seconds, whole
 from tubeq_spark.cli.settle import Id
-from tubeq_spark.task import TaskState
+from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -47,47 +46,39 @@ _UTUBE: dict[str, Column] = {"utube": lambda row: '""' if row["utube"] == "" els
 
 def health(
     ctx: typer.Context,
-    overdue: Annotated[
-        float, typer.Option(min=0, help="Seconds that the work of a sweep may wait")
-    ] = 300,
-    drift: Annotated[
-        float, typer.Option(min=0, help="Seconds that clocks may be from the storage's")
-    ] = 5,
-    files: Annotated[int, typer.Option(min=1, help="Data files that a tube may have")] = 1_000,
+    overdue: Annotated[float, seconds("How long the work of a sweep may wait")] = 300,
+    drift: Annotated[float, seconds("How far clocks may be from the storage's")] = 5,
+    files: Annotated[int, whole("Data files that a tube may have", least=1)] = 1_000,
 ) -> None:
-    """Say what wants attention: exit code 1 if anything does."""
+    """List problems of the queue; exit 1 if there are any."""
     with queue_of(ctx) as (call, queue):
         found = queue.health(overdue=overdue, drift=drift, files=files)
         for problem in found.problems:
             about = problem.kind if problem.tube is None else f"{problem.kind}: {problem.tube}"
             call.show(asdict(problem), f"{about}: {problem.message}")
         if not found.ok:
-            raise typer.Exit(ExitCode.PROBLEMS)
+            raise typer.Exit(ExitCode.NO)
         if not call.json:
-            call.show({}, "nothing wants attention")
+            call.show({}, "no problems")
 
 
 def metrics(
     ctx: typer.Context,
-    ending_within: Annotated[
-        float, typer.Option(min=0, help="Seconds in which a lease counts as ending")
-    ] = 10,
+    ending_within: Annotated[float, seconds("Count leases that end within this time")] = 10,
     prometheus: Annotated[
-        bool, typer.Option("--prometheus", help="As Prometheus' text (extra prometheus)")
+        bool, typer.Option("--prometheus", help="Print Prometheus' text format (extra prometheus)")
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=65_535,
-            help="Serve that text to Prometheus until Ctrl-C; 0 is any port that is free",
+        whole(
+            "Serve that text to Prometheus until stopped; 0 = any free port", least=0, most=65_535
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address that --port listens on; 0.0.0.0: all of this host")
+        str, typer.Option(help="Address for --port; 0.0.0.0 = all addresses of this host")
     ] = "127.0.0.1",
 ) -> None:
-    """Measure the tubes: depth, ages, leases, files and conflicts."""
+    """Measure the tubes: depth, ages, leases, files, conflicts."""
     with queue_of(ctx) as (call, queue):
         if port is not None:
             from tubeq_spark.cli.exporter import serve  # noqa: PLC0415  as in call
@@ -107,9 +98,12 @@ def metrics(
 def history(
     ctx: typer.Context,
     tube: TubeName,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=2_000, help="Commits")] = 20,
+    limit: Annotated[int, whole("Commits at most", "-n", "--limit", least=1, most=2_000)] = 20,
 ) -> None:
-    """Show the newest commits to a tube, the newest first: which verb, of how many tasks, whose."""
+    """List the newest commits to a tube.
+
+    The newest first, with the verb, the number of tasks, and the session.
+    """
     with tube_of(ctx, tube) as (call, source):
         from tubeq_spark.admin.tubes import context_of  # noqa: PLC0415  as in call
         from tubeq_spark.model.times import from_us  # noqa: PLC0415
@@ -133,7 +127,7 @@ def history(
 
 
 def sessions(ctx: typer.Context) -> None:
-    """Show who is there: host and process of each queue object, its lease, and what it holds."""
+    """List sessions: host, process, lease and held tasks."""
     with queue_of(ctx) as (call, queue):
         found, now = queue.sessions(), call.outside.clock.now()
 
@@ -171,15 +165,22 @@ def tasks(
     state: Annotated[
         TaskState | None,
         typer.Option(
-            parser=_state, metavar="STATE", help="ready, taken, delayed, buried or done; else all"
+            parser=_state,
+            metavar="STATE",
+            help="ready, taken, delayed, buried, done, or a letter [default: all]",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Tasks at most")] = 20,
+    where: Where = None,
+    limit: Annotated[int, whole("Tasks at most", "-n", "--limit", least=0)] = 20,
 ) -> None:
-    """List tasks, in the tube's order within each state."""
+    """List tasks, by state and in the tube's order."""
     with tube_of(ctx, tube) as (call, source):
+        from tubeq_spark.tube import first_tasks  # noqa: PLC0415  as in call
+
         states = _STATES if state is None else (state,)
-        found = list(islice((t for each in states for t in source.tasks_by_state(each)), limit))
+        found = list[Task]()
+        for each in states:
+            found += first_tasks(source, each, limit - len(found), where)
         if call.json:
             call.show_tasks(found)
             return
@@ -201,11 +202,13 @@ def tasks(
 def utubes(
     ctx: typer.Context,
     tube: TubeName,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Sub-queues at most")] = 20,
+    limit: Annotated[int, whole("Sub-queues at most", "-n", "--limit", least=0)] = 20,
     *,
-    taken: Annotated[bool, typer.Option("--taken", help="Show the taken-utube rows")] = False,
+    taken: Annotated[
+        bool, typer.Option("--taken", help="Show the rows of taken sub-queues")
+    ] = False,
 ) -> None:
-    """Count the tasks of each sub-queue, those with the most tasks first."""
+    """Count the tasks of each sub-queue, the largest first."""
     with tube_of(ctx, tube) as (call, source):
         if taken:
             rows = source.taken_utubes().slice(0, limit).to_pylist()
@@ -219,14 +222,14 @@ def utubes(
 
 
 def why(ctx: typer.Context, tube: TubeName, task_id: Id) -> None:
-    """Say why a task is not being handed out."""
+    """Say why a task is not handed out."""
     with tube_of(ctx, tube) as (call, source):
         said = source.why(task_id)
         call.show({"tube": tube, "task_id": str(task_id), "why": said}, said)
 
 
 def show(ctx: typer.Context, tube: TubeName) -> None:
-    """Show one tube: its type and options, its tasks, and the calls of its verbs."""
+    """Show type, options, tasks and calls of a tube."""
     with queue_of(ctx) as (call, queue):
         from tubeq_spark.queue import typed_statistics  # noqa: PLC0415  as in call
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.imports import undisturbed
 from tubeq_spark.cli.settings_file import read_defaults
 
@@ -30,6 +31,23 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
+def fail_if_strict(failures: int, *, strict: bool) -> None:
+    """End a call with `--strict` if tasks failed."""
+    if strict and failures:
+        raise typer.Exit(ExitCode.TASKS_FAILED)
+
+
+#: The option of the commands that process tasks.
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit with 4 if tasks failed or were buried")
+]
+#: The option of the commands that ask first.
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking")]
+#: The option of the commands for tasks of a condition.
+Where = Annotated[
+    str | None,
+    typer.Option(metavar="SQL", help='Only tasks of this condition, such as "attempts > 3"'),
+]
 #: The argument of commands for one tube.
 TubeName = Annotated[str, typer.Argument(autocompletion=names)]
 #: The option of the commands that take from given sub-queues.

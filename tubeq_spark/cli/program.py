@@ -56,7 +56,7 @@ def report_error(
 
     Args:
         name: The name of the program, which begins the sentence.
-        error: The error.
+        error: The error. If nobody reads the results any more, nothing is printed.
         verbose: Whether to print the traceback.
         as_json: Whether to print a JSON object with `error`, `message`, `exit_code` and, with
             `verbose`, `trace`.
@@ -64,9 +64,10 @@ def report_error(
     code = code_of(error)
     is_told = code is ExitCode.BAD_USE or isinstance(error, TubeqError)
     sentence = f"{'' if is_told else 'failed: '}{reason_of(error)}"
-    if code is ExitCode.INTERRUPTED:
-        sentence = "stopped at once; nothing is lost: what was taken and not acked is given back"
-        verbose = False
+    if code is ExitCode.PIPE_CLOSED:
+        return code  # like other programs, whose readers want no more
+    if isinstance(error, KeyboardInterrupt):
+        sentence, verbose = "stopped", False
     trace = "".join(traceback.format_exception(error)) if verbose else ""
     if as_json:
         said = {"error": type(error).__name__, "message": sentence, "exit_code": int(code)}
@@ -89,7 +90,7 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
-        msg = f"{name!r} is no handler: must be module:function"
+        msg = f"{name!r} must be module:function"
         raise BadUseError(msg)
     sys.path.insert(0, str(folder.resolve()))
     try:

@@ -1,61 +1,135 @@
-"""`tubeq enqueue consume sweeper`: the programs of `tubeq_spark.jobs`, with options of their own."""
+"""`tubeq enqueue consume`: the programs of `tubeq_spark.jobs`, which need Spark."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import NAME, Call
+from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.names import Strict, names
+from tubeq_spark.cli.options import seconds, whole, with_options
 from tubeq_spark.model.error_text import missing
 
-#: The settings of these commands: the program itself parses all arguments, also `--help`.
-SETTINGS: dict[str, Any] = {
-    "add_help_option": False,
-    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+_Tube = Annotated[str, typer.Option(help="Tube", autocompletion=names)]
+
+
+_EXPRESSIONS = {
+    name: Annotated[str | None, typer.Option(metavar="EXPR", help=text)]
+    for name, text in {
+        "where": "Condition for rows [default: all]",
+        "data": "Payload as one value, instead of --select",
+        "data_json": "Payload as JSON text, instead of --select",
+        "pri": "Priority of the task",
+        "ttl": "Its time to live, in seconds",
+        "ttr": "Its time to run, in seconds",
+        "delay": "Its delay, in seconds",
+        "utube": "Its sub-queue",
+    }.items()
 }
-_SHARED = ("location", "remote", "engine", "config")
 
 
-def enqueue(ctx: typer.Context) -> None:
-    """Put the rows of files or of a table, in one commit; needs Spark. Options: enqueue --help."""
-    _run(ctx, "producer", "spark", _shared(ctx))
+@with_options(_EXPRESSIONS)
+def enqueue(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(help="Path or URI of files or a folder, or a table")],
+    tube: _Tube,
+    create: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Create the tube if it does not exist")
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="json, csv, parquet, delta or table [default: by the suffix]"),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Option of Spark's reader, such as sep=;; may be repeated"
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Key of this put; a second put with it adds nothing")
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EXPR",
+            help="Field of the payload, such as url or 'depth + 1 AS depth'; may be repeated "
+            "[default: all columns; of JSON lines the line as it is]",
+        ),
+    ] = None,
+    **expressions: Any,
+) -> None:
+    """Put rows of files or of a table (Spark).
+
+    All rows are put in one commit, or none. EXPR is an expression of Spark SQL over the columns of a row.
+    """
+    given = dict(locals()) | expressions
+    _run(ctx, "producer", given, create=create is not None)
 
 
-def consume(ctx: typer.Context) -> None:
-    """Hand tasks to a function of yours, in batches; needs Spark. Options: consume --help."""
-    _run(ctx, "consumer", "spark", _shared(ctx))
+def consume(
+    ctx: typer.Context,
+    handler: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="Function that takes a DataFrame and returns one (the results) or None",
+        ),
+    ],
+    tube: _Tube,
+    once: Annotated[bool, typer.Option("--once", help="End when no task is ready")] = False,
+    strict: Strict = False,
+    results: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Table for the results: a path or a name")
+    ] = None,
+    path: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the module")] = Path(),
+    batch_size: Annotated[int, whole("Tasks of a batch", least=1)] = 1_000,
+    per_utube: Annotated[int, whole("Tasks of one sub-queue in a batch", least=1)] = 1,
+    retry_delay: Annotated[float, seconds("Delay of failed tasks, in types with delays")] = 0,
+    max_attempts: Annotated[
+        int | None,
+        whole("Bury tasks that fail at this attempt [default: the tube's option]", least=1),
+    ] = None,
+    max_failures: Annotated[
+        int, whole("Stop after N failed batches in a row; 0 = never", least=0)
+    ] = 3,
+    halves: Annotated[
+        bool,
+        typer.Option(
+            help="Call the function again with halves of a failed batch to find bad tasks"
+        ),
+    ] = True,
+    lease: Annotated[
+        float | None, seconds("Time until a dead consumer's tasks are released [default: 60]")
+    ] = None,
+) -> None:
+    """Call a function with batches of tasks (Spark).
+
+    A batch is acked when the function returns. If it raises, it is called with halves of the batch to find the
+    failing tasks, which are released. SIGTERM and Ctrl-C end it after the batch in hand.
+    """
+    _run(ctx, "consumer", dict(locals()))
 
 
-def sweeper(ctx: typer.Context) -> None:
-    """Sweep until it is stopped, by a stream of Spark, or --once. Options: sweeper --help."""
-    _run(ctx, "sweeping", "spark", _shared(ctx))
-
-
-def _shared(ctx: typer.Context) -> dict[str, object]:
-    given = ctx.find_root().params
-    return {name: given[name] for name in _SHARED}
-
-
-def _run(ctx: typer.Context, folder: str, extras: str, options: dict[str, object]) -> None:
+def _run(ctx: typer.Context, folder: str, options: dict[str, Any], *, create: bool = False) -> None:
     """Run a program, and end with its exit code.
 
     Args:
-        ctx: The call. Options before the command's name also apply to the program.
+        ctx: The call.
         folder: The folder of the program, in `tubeq_spark.jobs`.
-        extras: The extras with the packages that it needs.
-        options: The options from before the command's name. The program's own options take precedence.
+        options: The parameters of the command.
+        create: Whether to create the queue if the location has none.
     """
     call: Call = ctx.obj
-    flags = {"--verbose": call.verbose, "--json": call.json}
-    before = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    before += [flag for flag, is_given in flags.items() if is_given]
-    try:
-        # The module is imported by its name, because the programs are above this package in the import order, and
-        # other calls do not need them.
-        program = importlib.import_module(f"tubeq_spark.jobs.{folder}.command")
-    except ModuleNotFoundError as error:
-        call.fail(BadUseError(missing(error, extras)))
-    raise typer.Exit(program.main([*before, *ctx.args], f"{NAME} {ctx.info_name}"))
+    with call.answering():
+        try:
+            # By its name, because the programs are above this package in the import order.
+            program = importlib.import_module(f"tubeq_spark.jobs.{folder}.command")
+        except ModuleNotFoundError as error:
+            raise BadUseError(str(missing(error, "spark"))) from None
+    with call.program(create=create) as (spark, queue), call.logging(options["tube"]):
+        raise typer.Exit(program.run(spark, queue, options, call.tell, call.show))

@@ -15,7 +15,9 @@ import typer
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.options import seconds, whole
 from tubeq_spark.cli.stopping import Stop
+from tubeq_spark.cli.values import plural
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
 from tubeq_spark.task import PutItem, Task
 
@@ -24,42 +26,45 @@ def put(
     ctx: typer.Context,
     tube: TubeName,
     file: Annotated[
-        Path, typer.Argument(help="JSON lines, each the data of a task; - is standard input")
+        Path, typer.Argument(help="JSON lines, the data of one task each; - = standard input")
     ] = Path("-"),
-    pri: Annotated[int | None, typer.Option(help="0 is the highest")] = None,
-    ttl: Annotated[float | None, typer.Option(help="Seconds to live")] = None,
-    ttr: Annotated[float | None, typer.Option(help="Seconds that a taker may hold it")] = None,
-    delay: Annotated[float | None, typer.Option(help="Seconds before it can be taken")] = None,
+    pri: Annotated[int | None, whole("Priority; 0 is the highest")] = None,
+    ttl: Annotated[float | None, seconds("Time to live")] = None,
+    ttr: Annotated[float | None, seconds("Time to run: how long a task may be taken")] = None,
+    delay: Annotated[float | None, seconds("Time before it can be taken")] = None,
     utube: Annotated[str | None, typer.Option(help="Sub-queue")] = None,
     unique: Annotated[
-        str | None, typer.Option(help="Key of the task: nothing is put if a stored task has it")
+        str | None, typer.Option(help="Key of the task; nothing is put if a stored task has it")
     ] = None,
     unique_field: Annotated[
         str | None,
-        typer.Option(help="Field of each line that has the key: a text or a whole number"),
+        typer.Option(help="Field of each line with its key: a text or a whole number"),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for room (limfifottl)")] = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Lines that share a commit")] = 5_000,
+    timeout: Annotated[float, seconds("How long to wait for room (limfifottl)")] = 0,
+    batch: Annotated[int, whole("Lines of one commit", least=1)] = 5_000,
 ) -> None:
-    """Put tasks, a JSON line each.
+    """Put tasks from JSON lines.
 
-    A line that is no JSON is refused before anything of its batch is put; earlier batches stay. If the call
-    ends before its time, by an error or a signal, it says how many tasks were put.
+    A line that is not valid JSON is refused before its batch is put; earlier batches stay. If an error or a
+    signal ends the call early, it says how many tasks were put.
     """
     call: Call = ctx.obj
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
     options["unique"] = unique
     with call.answering(), _opened(call, file) as stream, call.queue(tube=tube) as queue:
         target = queue.tube(tube)
-        done, added = _Done(), list[Task]()
+        done, added, is_known = _Done(), list[Task](), False
         has_keys = unique is not None or unique_field is not None
         if has_keys:
             # Some of the tasks that a put returns existed before.
             target.on_task_change(lambda task, _event: added.append(task))
-        finishing = lambda _: call.tell("finishing the batch in hand; once more to stop at once")  # noqa: E731
+        finishing = lambda _: call.tell("finishing this batch; a second signal stops at once")  # noqa: E731
         with done.telling(call), _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
                 show(done.count)
+                if unique_field is not None and items and not is_known:
+                    _require_field(items, unique_field)
+                    is_known = True
                 keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
                 stop = Stop(finishing)
                 # A second signal interrupts the put.
@@ -72,7 +77,7 @@ def put(
                 if items and not tasks:
                     call.tell(f"tube {tube} is full; {done.before}")
                     call.show(done.as_dict(tube), done.sentence(tube))
-                    raise typer.Exit(ExitCode.NOTHING)
+                    raise typer.Exit(ExitCode.NO)
                 added.clear()
             call.show(done.as_dict(tube), done.sentence(tube))
 
@@ -92,7 +97,7 @@ class _Done:
     @property
     def before(self) -> str:
         """The sentence about the tasks that were put before a call ended, so that the user can go on from there."""
-        return f"{self.count:,} tasks were put before"
+        return f"{plural(self.count, 'task')} put"
 
     @contextmanager
     def telling(self, call: Call) -> Iterator[None]:
@@ -122,7 +127,7 @@ class _Done:
 
     def sentence(self, tube: str) -> str:
         ids = f": {self._first} to {self._last}" if self.count else ""
-        return f"put {self.count:,} tasks into {tube}{ids}"
+        return f"put {plural(self.count, 'task')} into {tube}{ids}"
 
 
 @contextmanager
@@ -151,10 +156,22 @@ def _parsed(line: bytes, number: int, name: str, done: _Done) -> Any:
     except (ValueError, RecursionError) as error:
         where = "standard input" if name == "-" else name
         what = error if isinstance(error, json.JSONDecodeError) else "not a JSON value in UTF-8"
-        msg = f"line {number} of {where} is no JSON: {what}; {done.before}"
+        msg = f"line {number} of {where} is not valid JSON: {what}; {done.before}"
         done.is_told = True
         raise InvalidOptionError(msg) from None
     return data
+
+
+def _require_field(lines: list[Any], field: str) -> None:
+    """Refuse a field that no line of the first batch has, because no task would have a key.
+
+    Raises:
+        InvalidOptionError: No line has it.
+    """
+    if not any(isinstance(line, dict) and field in line for line in lines):
+        known = ", ".join(lines[0]) if isinstance(lines[0], dict) and lines[0] else "no fields"
+        msg = f"--unique-field {field}: no line has this field; the first line has {known}"
+        raise InvalidOptionError(msg)
 
 
 def _keyed(data: Any, field: str) -> PutItem:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import queue_of
+from tubeq_spark.cli.options import seconds
 from tubeq_spark.errors import TubeNotFoundError
 
 #: The number of commits of each tube in which conflicts are counted.
@@ -17,13 +18,16 @@ _COMMITS = 200
 
 def report(
     ctx: typer.Context,
-    html: Annotated[Path, typer.Option(metavar="FILE", help="Where it is written")],
+    html: Annotated[Path, typer.Option(metavar="FILE", help="File to write")],
     over: Annotated[
         float,
-        typer.Option(min=0, help="Seconds that throughput is measured over; 0: it is left out"),
+        seconds("Time over which throughput is measured; 0 = not measured"),
     ] = 2.0,
 ) -> None:
-    """Write a page about the queue into a file: no payloads, and nothing is loaded from elsewhere."""
+    """Write an HTML page about the queue to a file.
+
+    The page has no payloads and loads nothing from the network.
+    """
     with queue_of(ctx) as (call, queue):
         from tubeq_spark.observe.pages import document, overview  # noqa: PLC0415  as in call
         from tubeq_spark.observe.snapshot import take_snapshot  # noqa: PLC0415

@@ -55,7 +55,7 @@ class Defaults:
             InvalidOptionError: No location was given.
         """
         if self.location is None:
-            msg = "which queue? give --location, or set TUBEQ_LOCATION, or name it in tubeq.toml"
+            msg = "no location: use --location, TUBEQ_LOCATION or tubeq.toml"
             raise InvalidOptionError(msg)
         return self.location
 
@@ -126,7 +126,7 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as error:
         msg = f"{file}: {error.strerror}"
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        msg = f"{file}: is no TOML: {error}"
+        msg = f"{file}: is not valid TOML: {error}"
     except InvalidOptionError as error:
         msg = f"{file}: {error}"
     raise InvalidOptionError(msg)

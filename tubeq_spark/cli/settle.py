@@ -6,36 +6,36 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import tube_of
-from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.call import print_line, tube_of
+from tubeq_spark.cli.names import TubeName, Where, Yes
+from tubeq_spark.cli.options import parser, seconds, task_id
+from tubeq_spark.cli.values import plural, seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.markup import printable
+from tubeq_spark.task import TaskState
 
-
-def _task_id(text: str) -> int:
-    """Parse an id, as it is printed, or in the quotes that it has in JSON."""
-    return int(text.strip().removeprefix('"').removesuffix('"'))
-
-
+#: The most tasks of one state that a condition can delete at once.
+_MOST = 100_000
 #: The argument of commands for one task.
-Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=_task_id)]
+Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=task_id)]
 _Ids = Annotated[
-    list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=_task_id)
+    list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=task_id)
 ]
 _Session = Annotated[
     str,
     typer.Option(
         metavar="UUID",
         envvar="TUBEQ_SESSION",
-        help="Which holds them: printed by take --keep, and alive for as long as that said",
+        help="Session that holds them (printed by take --keep)",
     ),
 ]
 _Error = Annotated[
-    str | None, typer.Option("--error", metavar="TEXT", help="Why; the tasks keep it")
+    str | None, typer.Option("--error", metavar="TEXT", help="Error to store with the tasks")
 ]
 
 
 def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -> None:
-    """Remove tasks that are done, all or none."""
+    """Remove finished tasks, all or none."""
     with tube_of(ctx, tube, session) as (call, source):
         call.show_tasks(source.ack_many(task_ids))
 
@@ -47,14 +47,11 @@ def release(
     session: _Session,
     delay: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds before they are ready again [default: the tube's backoff with --error, else 0]",
-            show_default=False,
-        ),
+        seconds("Delay [default: the tube's backoff with --error, else 0]", show_default=False),
     ] = None,
     error: _Error = None,
 ) -> None:
-    """Give tasks back, all or none."""
+    """Give taken tasks back, all or none."""
     with tube_of(ctx, tube, session) as (call, source):
         call.show_tasks(source.release_many(task_ids, delay=delay, error=error))
 
@@ -63,10 +60,15 @@ def touch(
     ctx: typer.Context,
     tube: TubeName,
     task_id: Id,
-    increment: Annotated[float, typer.Argument(help="Seconds")],
+    increment: Annotated[
+        float, typer.Argument(parser=parser(seconds_of), metavar="TIME", show_default=False)
+    ],
     session: _Session,
 ) -> None:
-    """Give a task more time; its session's lease stays as it was."""
+    """Extend the time to run of a taken task.
+
+    The lease of its session stays as it is.
+    """
     with tube_of(ctx, tube, session) as (call, source):
         task = source.touch(task_id, increment)
         call.show_tasks([] if task is None else [task])
@@ -82,21 +84,24 @@ def kick(
     ctx: typer.Context,
     tube: TubeName,
     count: Annotated[
-        int | None, typer.Argument(min=0, help="How many at most [default: 1]", show_default=False)
+        int | None,
+        typer.Argument(
+            parser=parser(whole_of, 0), help="Tasks at most [default: 1]", show_default=False
+        ),
     ] = None,
     ids: Annotated[
         list[int] | None,
         typer.Option(
-            "--id", metavar="TASK_ID", parser=_task_id, help="This buried task; may be repeated"
+            "--id", metavar="TASK_ID", parser=task_id, help="Kick this task; may be repeated"
         ),
     ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(metavar="SQL", help='Only those of a condition, such as "attempts > 3"'),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All, not only the first")] = False,
+    where: Where = None,
+    every: Annotated[bool, typer.Option("--all", help="All buried tasks")] = False,
 ) -> None:
-    """Make buried tasks ready again: the first in order, or those named by --id, all or none."""
+    """Make buried tasks ready again.
+
+    The first ones in order, or those named by --id, all or none.
+    """
     ways = {"a count": count is not None, "--all": every, "--id": bool(ids)}
     given = [name for name, is_given in (ways | {"--where": where is not None}).items() if is_given]
     with tube_of(ctx, tube) as (call, source):
@@ -108,16 +113,42 @@ def kick(
         else:
             most = 1 if count is None else count
             kicked = source.kick(None if every else most, where=where)
-        call.show({"tube": tube, "kicked": kicked}, f"kicked {kicked:,} tasks of {tube}")
+        call.show({"tube": tube, "kicked": kicked}, f"kicked {plural(kicked, 'task')} of {tube}")
 
 
 def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
-    """Look at tasks without taking them."""
+    """Show tasks and their errors, without taking them."""
     with tube_of(ctx, tube) as (call, source):
-        call.show_tasks([source.peek(task_id) for task_id in task_ids])
+        for task in map(source.peek, task_ids):
+            call.show_tasks([task])
+            if task.error is not None and not call.json:
+                print_line(printable(task.error, "\n"))
 
 
-def delete(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
-    """Remove tasks, whatever their state, all or none."""
+def delete(
+    ctx: typer.Context,
+    tube: TubeName,
+    task_ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[TASK_ID]...", parser=task_id)
+    ] = None,
+    where: Where = None,
+    yes: Yes = False,
+) -> None:
+    """Remove tasks in any state, all or none.
+
+    With --where it asks first.
+    """
     with tube_of(ctx, tube) as (call, source):
-        call.show_tasks(source.delete_many(task_ids))
+        if (where is None) is not bool(task_ids):
+            msg = "name tasks by their ids, or by --where"
+            raise InvalidOptionError(msg)
+        ids = task_ids or []
+        if where is not None:
+            from tubeq_spark.tube import first_tasks  # noqa: PLC0415  as in call
+
+            states = [state for state in TaskState if state is not TaskState.DONE]
+            found = [first_tasks(source, state, _MOST, where) for state in states]
+            ids = [task.task_id for tasks in found for task in tasks]
+            question = f"Delete {plural(len(ids), 'task')} of {tube}?"
+            call.require_yes(question, "nothing was deleted", yes=yes)
+        call.show_tasks(source.delete_many(ids))

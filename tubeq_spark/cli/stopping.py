@@ -55,6 +55,6 @@ class Stop:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         self._signal = number
-        self._notice("Finishing the batch in hand; once more to give it back at once.")
+        self._notice("finishing this batch; a second signal gives it back at once")

@@ -20,7 +20,8 @@ import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text, queue_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TakenUtubes, TubeName
+from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
+from tubeq_spark.cli.options import seconds, whole
 from tubeq_spark.errors import InvalidOptionError, TubeqError
 from tubeq_spark.model import validation
 
@@ -38,59 +39,59 @@ _VARIABLE_MOST = 32_768
 def take(
     ctx: typer.Context,
     tube: TubeName,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Tasks at most")] = 1,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for a task")] = 0,
-    per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,
+    count: Annotated[int, whole("Tasks at most", "-n", "--count", least=1)] = 1,
+    timeout: Annotated[float, seconds("How long to wait for a task")] = 0,
+    per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,
     utube: TakenUtubes = None,
     command: Annotated[
         str | None,
         typer.Option(
             "--exec",
             metavar="CMD",
-            help="Run this for each task, its data as JSON on standard input, its id and attempts "
-            "in TUBEQ_TASK_ID and TUBEQ_ATTEMPTS, its utube in TUBEQ_UTUBE if it has at most 32,768 "
-            "bytes and no NUL, all of it as JSON in the file that TUBEQ_TASK_FILE names; ack it on "
-            "exit 0, else release it and stop; meanwhile its lease is renewed. No shell: for "
-            "pipes say sh -c '...'",
+            help="Run this command for each task: ack it on exit code 0, else release it and stop. "
+            "The command gets the data as JSON on standard input, the whole task in the file "
+            "$TUBEQ_TASK_FILE, and $TUBEQ_TASK_ID, $TUBEQ_ATTEMPTS, $TUBEQ_UTUBE (at most 32,768 "
+            "bytes, no NUL). The lease is renewed meanwhile. For pipes use sh -c '...'",
         ),
     ] = None,
     bury: Annotated[
-        bool, typer.Option("--bury", help="With --exec: bury what fails, and go on")
+        bool, typer.Option("--bury", help="With --exec: bury failed tasks, and go on")
     ] = False,
-    delay: Annotated[
-        float, typer.Option(help="With --exec: seconds before what fails is ready again")
-    ] = 0,
+    delay: Annotated[float, seconds("With --exec: delay of failed tasks")] = 0,
+    strict: Strict = False,
     keep: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            help="Leave them taken for so many seconds (or for their ttr, if that is less): ack or "
-            "release them by the session that is printed with them",
+        seconds(
+            "Leave them taken for this time (at most their ttr); ack or release them with the "
+            "session that is printed"
         ),
     ] = None,
 ) -> None:
-    """Take tasks: print them, and ack them once they are printed.
+    """Take tasks, print them and ack them.
 
-    With --exec a command does them, with --keep a later call acks them.
+    With --exec a command processes each task; with --keep a later call acks them.
     """
     with queue_of(ctx, tube=tube) as (call, queue):
         source = queue.tube(tube)
         if command is not None:
             if keep is not None:
-                msg = "--keep and --exec exclude each other: a command's exit code acks its task"
+                msg = (
+                    "--keep and --exec exclude each other: with --exec the exit code acks the task"
+                )
                 raise InvalidOptionError(msg)
             # Without tasks this only checks the delay, which must be valid before a command runs.
             source.release_many([], delay=delay or None)
             take_next = partial(source.take, timeout, utube=utube or None)
-            _work(call, source, take_next, _Command(command, delay, bury=bury), count)
+            report = _work(call, source, take_next, _Command(command, delay, bury=bury), count)
+            _end(report, strict=strict)
             return
-        if bury or delay:
-            msg = "--bury and --delay are for what fails under --exec"
+        if bury or delay or strict:
+            msg = "--bury, --delay and --strict need --exec"
             raise InvalidOptionError(msg)
         kept_for = None if keep is None else validation.lease("keep", keep)
         tasks = source.take_many(count, timeout=timeout, per_utube=per_utube, utube=utube or None)
         if not tasks:
-            raise typer.Exit(ExitCode.NOTHING)
+            raise typer.Exit(ExitCode.NO)
         if kept_for is not None:
             try:
                 # The session is handed over before its tasks are printed, so that a reader can settle them at once.
@@ -125,7 +126,7 @@ class _Command:
             msg = f"--exec {text!r}: {error}"
             raise InvalidOptionError(msg) from None
         if not self._words or shutil.which(self._words[0]) is None:
-            msg = f"--exec {text!r}: there is no such program"
+            msg = f"--exec {text!r}: no such program"
             raise InvalidOptionError(msg)
         self.delay = delay
         self.bury = bury
@@ -183,8 +184,12 @@ def _variables(task: Task) -> dict[str, str]:
 
 def _work(
     call: Call, source: Tube, take_next: Callable[[], Task | None], command: _Command, count: int
-) -> None:
-    """Run the command for up to `count` tasks, taken one at a time, so that no lease ends while a task waits."""
+) -> tuple[int, int]:
+    """Run the command for up to `count` tasks, taken one at a time, so that no lease ends while a task waits.
+
+    Returns:
+        The numbers of tasks that are done, and that failed.
+    """
     done = failed = 0
     while done + failed < count:
         task = take_next()
@@ -208,7 +213,10 @@ def _work(
     call.show(
         {"tube": source.name, "done": done, "failed": failed}, f"{done:,} done, {failed:,} failed"
     )
-    if failed:
-        raise typer.Exit(ExitCode.FAILED)
-    if not done:
-        raise typer.Exit(ExitCode.NOTHING)
+    return done, failed
+
+
+def _end(report: tuple[int, int], *, strict: bool) -> None:
+    if not any(report):
+        raise typer.Exit(ExitCode.NO)
+    fail_if_strict(report[1], strict=strict)

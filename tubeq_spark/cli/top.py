@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli import keys
-from tubeq_spark.cli.call import Call, queue_of
+from tubeq_spark.cli.call import Call, queue_of, until_stopped
+from tubeq_spark.cli.options import seconds, whole
 from tubeq_spark.cli.table import (
     STATES,
     Column,
@@ -73,31 +74,25 @@ def top(
     ctx: typer.Context,
     interval: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            help="Seconds from one look to the next [default: 0.5, on Spark 2]",
-            show_default=False,
-        ),
+        seconds("Time between refreshes [default: 0.5, on Spark 2]", least=0.1, show_default=False),
     ] = None,
-    looks: Annotated[int, typer.Option(min=0, help="How often to look; 0 is for ever")] = 0,
-    once: Annotated[bool, typer.Option("--once", help="Look once")] = False,
+    looks: Annotated[int, whole("Number of refreshes; 0 = until stopped", least=0)] = 0,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once")] = False,
     sort: Annotated[
-        str, typer.Option(metavar="COLUMN", help=f"One of {', '.join(_KEYS.values())}")
+        str, typer.Option(metavar="COLUMN", help=f"Column: {', '.join(_KEYS.values())}")
     ] = "tube",
 ) -> None:
-    """Show the tubes and how fast they move, by the commits of all processes, until q or Ctrl-C.
+    """Show a live table of the tubes, until q or Ctrl-C.
 
-    Keys sort the table. Before the second look there are no rates.
+    Keys sort it. Rates count the commits of all processes; they appear after the first refresh.
     """
     with queue_of(ctx) as (call, queue):
         if sort not in _KEYS.values():
             msg = f"--sort {sort}: must be one of {', '.join(_KEYS.values())}"
             raise InvalidOptionError(msg)
         limit = 1 if once else looks
-        try:
+        with until_stopped():
             _look_on(call, queue, interval or _INTERVAL[queue.engine], limit, sort)
-        except KeyboardInterrupt:
-            return  # Ctrl-C is the normal end
 
 
 def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -> None:

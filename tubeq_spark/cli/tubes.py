@@ -1,17 +1,17 @@
-"""`tubeq create tubes stats sweep drop truncate release-all`: the commands about whole tubes."""
+"""`tubeq create tubes stats drop truncate release-all`: the commands about whole tubes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from tubeq_spark.cli.call import queue_of, tube_of
-from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TubeName, names
+from tubeq_spark.cli.logs import logged
+from tubeq_spark.cli.names import TubeName, Yes, names
 from tubeq_spark.cli.options import CREATED, plain_options, with_options
 from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
+from tubeq_spark.cli.values import plural
 
 #: The columns of `tubeq stats`. `tubeq show` has the calls of all verbs.
 _COUNTS: dict[str, Column] = {
@@ -24,7 +24,6 @@ _COUNTS: dict[str, Column] = {
     },
     "paused": paused,
 }
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 
 
 @with_options(CREATED)
@@ -36,25 +35,34 @@ def create(
         typer.Argument(metavar="TYPE", help="fifo, fifottl, limfifottl, utube or utubettl"),
     ] = "fifo",
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="One of this type may be there already")
+        bool, typer.Option("--if-not-exists", help="Accept an existing tube of this type")
+    ] = False,
+    if_same: Annotated[
+        bool, typer.Option("--if-same", help="Accept one only if it has the given options")
     ] = False,
     change_feed: Annotated[
-        bool, typer.Option("--change-feed", help="Keep Delta's change data feed")
+        bool, typer.Option("--change-feed", help="Enable Delta's change data feed")
     ] = False,
     **options: Any,
 ) -> None:
-    """Create a tube, and a queue where there is none."""
+    """Create a tube, and the queue if the location has none."""
     given = {name: value for name, value in options.items() if value is not None}
     with queue_of(ctx, create=True) as (call, queue):
-        made = queue.create_tube(
-            tube, type_name, if_not_exists=if_not_exists, change_feed=change_feed, **given
-        )
+        # An existing tube with other options is a warning in the log.
+        with logged(tube, lambda said, _: call.tell(str(said["note"]))):
+            made = queue.create_tube(
+                tube,
+                type_name,
+                if_not_exists="same" if if_same else if_not_exists,
+                change_feed=change_feed,
+                **given,
+            )
         shown = {"tube": made.name, "type": made.type, "options": plain_options(made.options)}
         call.show(shown, f"tube {made.name} of type {made.type}")
 
 
 def tubes(ctx: typer.Context) -> None:
-    """List the tubes, a name a line."""
+    """List the tubes."""
     with queue_of(ctx) as (call, queue):
         for name in queue.tubes():
             call.show({"tube": name}, name)
@@ -63,7 +71,7 @@ def tubes(ctx: typer.Context) -> None:
 def stats(
     ctx: typer.Context, tube: Annotated[str | None, typer.Argument(autocompletion=names)] = None
 ) -> None:
-    """Count tasks by state, and calls of the verbs."""
+    """Count tasks by state, and calls of verbs."""
     with queue_of(ctx) as (call, queue):
         from tubeq_spark.queue import typed_statistics  # noqa: PLC0415  as in call
 
@@ -72,50 +80,37 @@ def stats(
         show_each(call, rows, _COUNTS)
 
 
-def sweep(ctx: typer.Context) -> None:
-    """Write down what time has changed in all tubes, and tidy up: one pass of the sweeper."""
-    with queue_of(ctx) as (call, queue):
-        report = queue.sweep()
-        for name, tube in report.tubes.items():
-            text = f"{tube.readied:,} readied, {tube.expired:,} expired, {tube.released:,} released"
-            call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
-            if tube.error is not None:
-                call.tell(f"tube {name} failed: {tube.error}")
-        if any(tube.error is not None for tube in report.tubes.values()):
-            raise typer.Exit(ExitCode.FAILED)
-
-
 def drop(
     ctx: typer.Context,
     tube: TubeName,
-    yes: _Yes = False,
+    yes: Yes = False,
 ) -> None:
-    """Remove a tube with all its tasks; on a terminal it asks before."""
+    """Remove a tube with all its tasks (asks first)."""
     with tube_of(ctx, tube) as (call, dropped):
         call.require_yes(f"Drop {tube} with all its tasks?", "nothing was dropped", yes=yes)
         dropped.drop()
         call.show({"tube": tube, "dropped": True}, f"dropped {tube}")
 
 
-def truncate(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
-    """Remove all tasks of a tube; on a terminal it asks before."""
+def truncate(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
+    """Remove all tasks of a tube (asks first)."""
     with tube_of(ctx, tube) as (call, emptied):
         call.require_yes(f"Remove all tasks of {tube}?", "nothing was removed", yes=yes)
         emptied.truncate()
         call.show({"tube": tube, "truncated": True}, f"removed all tasks of {tube}")
 
 
-def release_all(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
-    """Give back what all consumers of a tube have taken; on a terminal it asks before.
+def release_all(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
+    """Give back the taken tasks of all consumers (asks first).
 
-    Those that go on with their tasks can no longer ack them.
+    Consumers that still work on them can no longer ack them.
     """
     with queue_of(ctx, tube=tube) as (call, queue):
         source = queue.tube(tube)
-        call.require_yes(
-            f"Give back what all consumers of {tube} hold?", "nothing was released", yes=yes
-        )
+        call.require_yes(f"Give back the taken tasks of {tube}?", "nothing was released", yes=yes)
         before = queue.statistics(tube)["calls"]["release"]
         source.release_all()
         released = queue.statistics(tube)["calls"]["release"] - before
-        call.show({"tube": tube, "released": released}, f"released {released:,} tasks of {tube}")
+        call.show(
+            {"tube": tube, "released": released}, f"released {plural(released, 'task')} of {tube}"
+        )

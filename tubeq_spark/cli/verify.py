@@ -9,39 +9,35 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tubeq_spark.cli.exit_codes import ExitCode
+from tubeq_spark.cli.options import moment
+from tubeq_spark.cli.values import plural
 
 if TYPE_CHECKING:
     from tubeq_spark.cli.call import Call
     from tubeq_spark.model.reports import VerifyReport, Violation
 
-_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]
-
 
 def verify(
     ctx: typer.Context,
-    tube: Annotated[str | None, typer.Argument(help="Only this tube, also a dropped one")] = None,
+    tube: Annotated[str | None, typer.Argument(help="Only this tube, which may be dropped")] = None,
     since: Annotated[
         dt.datetime | None,
-        typer.Option("--since", formats=_FORMATS, help="Only commits from this moment on (UTC)"),
+        moment("Only commits from this moment on (UTC)"),
     ] = None,
     until: Annotated[
         dt.datetime | None,
-        typer.Option("--until", formats=_FORMATS, help="Only commits before this moment (UTC)"),
+        moment("Only commits before this moment (UTC)"),
     ] = None,
 ) -> None:
-    """Judge the commits that the logs still have: exit code 1 if one broke a rule.
+    """Judge the stored commits; exit 1 if one broke a rule.
 
-    It says by which commit a task was lost, came twice or was held twice, by which an order or a limit was broken, and
-    whose counts are wrong. It only reads.
+    It lists each commit that lost or duplicated a task, gave it to two consumers, broke an order or a limit, or has
+    wrong counts. It only reads.
     """
     call: Call = ctx.obj
     with call.answering():
-        report = _report(call, tube, _utc(since), _utc(until))
+        report = _report(call, tube, since, until)
         _show(call, report)
-
-
-def _utc(moment: dt.datetime | None) -> dt.datetime | None:
-    return None if moment is None else moment.replace(tzinfo=dt.UTC)
 
 
 def _report(
@@ -64,13 +60,13 @@ def _show(call: Call, report: VerifyReport) -> None:
     for text in report.unread:
         call.show({"unread": text}, f"not judged: {text}")
     found = len(report.violations)
-    violations = "1 violation" if found == 1 else f"{found or 'no'} violations"
+    judged = f"{plural(report.commits, 'commit')}, {plural(report.tasks, 'task')}"
     call.show(
         {"commits": report.commits, "tasks": report.tasks, "violations": found},
-        f"{report.commits} commits, {report.tasks} tasks: {violations}",
+        f"{judged}: {plural(found, 'violation') if found else 'no violations'}",
     )
     if report.violations:
-        raise typer.Exit(ExitCode.PROBLEMS)
+        raise typer.Exit(ExitCode.NO)
 
 
 def _sentence(violation: Violation) -> str:

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TakenUtubes, TubeName
+from tubeq_spark.cli.logs import log
+from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
+from tubeq_spark.cli.options import seconds, whole
 from tubeq_spark.cli.program import load_function
 from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from signal import Signals
 
     from tubeq_spark.task import Task
     from tubeq_spark.workers.handlers import Failure, WorkReport
@@ -42,36 +45,33 @@ def work(
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION",
-            help="What to call with each task (with --batch with a list of tasks); the working "
-            "directory is on the path of modules",
+            help="Function of a task (with --batch: of a list of tasks); modules are searched in the "
+            "working directory, too",
         ),
     ],
-    threads: Annotated[int, typer.Option(min=1, help="Calls at a time in each process")] = 1,
-    processes: Annotated[
-        int, typer.Option(min=1, help="Processes; one that dies is started again")
-    ] = 1,
-    batch: Annotated[int, typer.Option(min=1, help="Tasks of a call at most")] = 1,
-    per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,
+    threads: Annotated[int, whole("Calls at a time in each process", least=1)] = 1,
+    processes: Annotated[int, whole("Processes; one that dies is started again", least=1)] = 1,
+    batch: Annotated[int, whole("Tasks of a call at most", least=1)] = 1,
+    per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,
     utube: TakenUtubes = None,
-    idle: Annotated[
-        float | None, typer.Option(metavar="S", help="End after so many seconds without a task")
-    ] = None,
+    idle: Annotated[float | None, seconds("End after this time without a task")] = None,
     bury: Annotated[
-        bool, typer.Option("--bury", help="Bury what fails, instead of trying it again")
+        bool, typer.Option("--bury", help="Bury failed tasks, instead of retrying them")
     ] = False,
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            help="A call that takes longer has failed: its process is killed and started again "
-            "(a coroutine is cancelled)",
+        seconds(
+            "A call that takes longer has failed: its process is killed and started again "
+            "(a coroutine is cancelled)"
         ),
     ] = None,
+    strict: Strict = False,
     report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Call a function for each task: ack what returns, try again later what raises.
+    """Call a function for each task.
 
-    SIGTERM and Ctrl-C end it after the calls in hand; a second one gives back what is in hand.
+    Ack the task on success, retry it on an exception. SIGTERM and Ctrl-C end it after the running calls; a second
+    signal gives their tasks back.
     """
     call: Call = ctx.obj
     with call.answering():
@@ -88,37 +88,39 @@ def work(
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
     elif processes > 1 or (time_limit is not None and not is_async(handler)):
-        _show(call, tube, _parent(call, tube, processes, time_limit, bury))
+        report, cut_off = _parent(call, tube, processes, time_limit, bury)
+        _show(call, tube, report, cut_off, strict=strict)
     else:
-        with call.queue(tube=tube) as queue:
+        # SIGTERM may come before the loop, when there is nothing to finish.
+        with until_stopped(), call.queue(tube=tube) as queue, call.logging(tube):
             from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
-            ears = Ears(_teller(call), failed=_failure_teller(call))
-            _show(call, tube, run(queue.tube(tube), handler, stop=None, ears=ears, **options))
+            signals: list[Signals] = []
+            ears = Ears(_teller(), _log_failure, cut_off=signals.append)
+            report = run(queue.tube(tube), handler, stop=None, ears=ears, **options)
+            _show(call, tube, report, signals[0] if signals else None, strict=strict)
 
 
-def _teller(call: Call) -> Callable[[WorkReport], None]:
-    """A function that reports the progress now and then."""
+def _teller() -> Callable[[WorkReport], None]:
+    """A function that logs the progress now and then."""
     told = 0.0
 
     def tell(report: WorkReport) -> None:
         nonlocal told
         if report.seconds - told >= _TELL:
             told = report.seconds
-            call.tell(_sentence(report))
+            log.info("%s", _sentence(report))
 
     return tell
 
 
-def _failure_teller(call: Call) -> Callable[[Failure], None]:
-    """A function that reports each failed task with its reason."""
-
-    def tell(failure: Failure) -> None:
-        task, reason = failure.task, failure.reason
-        call.tell(f"task {task.task_id} failed at attempt {task.attempts}: {headline(reason)}")
-
-    return tell
+def _log_failure(failure: Failure) -> None:
+    """Log a failed task with its reason."""
+    task, reason = failure.task, failure.reason
+    error = reason if isinstance(reason, BaseException) else None
+    said = "task %d failed at attempt %d: %s"
+    log.warning(said, task.task_id, task.attempts, headline(reason), exc_info=error)
 
 
 def _sentence(report: WorkReport) -> str:
@@ -128,24 +130,24 @@ def _sentence(report: WorkReport) -> str:
     )
 
 
-def _show(call: Call, tube: str, report: WorkReport) -> None:
+def _show(
+    call: Call, tube: str, report: WorkReport, cut_off: Signals | None, *, strict: bool
+) -> None:
+    """Print the report, and end with an exit code, also if a signal cut off the calls in hand."""
     found = {"tube": tube} | asdict(report) | {"seconds": round(report.seconds, 3)}
     call.show(found, _sentence(report))
-    if not report.done and not report.failed:
-        raise typer.Exit(ExitCode.NOTHING)
+    if cut_off is not None:
+        raise typer.Exit(128 + cut_off)
+    fail_if_strict(report.failed + report.buried, strict=strict)
 
 
 # -- processes ---------------------------------------------------------------------------------------
 
 
 def _parent(
-    call: Call,
-    tube: str,
-    processes: int,
-    time_limit: float | None,
-    buries: bool,
-) -> WorkReport:
-    """Run the same command in children."""
+    call: Call, tube: str, processes: int, time_limit: float | None, buries: bool
+) -> tuple[WorkReport, Signals | None]:
+    """Run the same command in children; return their report, and the first signal if a second one cut them off."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
     from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
     from tubeq_spark.workers.processes import (  # noqa: PLC0415
@@ -170,14 +172,15 @@ def _parent(
             stop=stop,
             clock=SystemClock(),
             give_back=give_back,
-            told=_teller(call),
+            told=_teller(),
             silence=float("inf") if time_limit is None else time_limit + _SILENCE,
         )
         try:
-            with stop.on_signals():
-                return run.run()
+            with stop.on_signals(), call.logging(tube):
+                report = run.run()
         except ChildFailedError as error:
             raise typer.Exit(error.code) from None
+        return report, stop.signal if stop.is_urgent else None
 
 
 class _Pipe:
@@ -237,7 +240,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
         has_parent()
         pipe.write(asdict(report))
 
-    with pipe.beating(), call.queue(tube=tube) as queue:
+    with pipe.beating(), call.queue(tube=tube) as queue, call.logging(tube):
         from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
@@ -258,5 +261,5 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
 
         # The parent settles the tasks of this process when it has died.
         pipe.write({"session": str(queue.session_uuid)})
-        ears = Ears(tell, _failure_teller(call), overdue, watch, hands_on=True)
+        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

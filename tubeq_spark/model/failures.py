@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import dropwhile
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -31,9 +30,8 @@ SESSION_ENDED = "the session that held the task ended without giving it back"
 #: The begin of the text of an exception: its class.
 _CLASS = re.compile(r"(\w{1,100})(?:: |\n|(?<=Error)\Z|(?<=Exception)\Z)", re.ASCII)
 _PLAIN = "no exception, but a text"
-
-#: The directory of this package.
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+#: The folder of this package, with which the files of its frames begin.
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 #: An error as it is stored: one for all tasks, or one for each task by its id.
 ErrorTexts: TypeAlias = str | Mapping[int, str]
@@ -151,15 +149,16 @@ def error_text(error: GivenError) -> str | None:
         validation.refuse("error", error, "a text or an exception")
     text = headline(error)
     if isinstance(error, BaseException) and error.__traceback__ is not None:
-        text += "\n" + "".join(traceback.format_list(_frames(error))).rstrip()
+        text += "\n" + trace_of(error)
     return _shortened(_storable(text))
 
 
-def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of an error, from the first one on that is not of this package, which called the program's function."""
-    frames = traceback.extract_tb(error.__traceback__)
-    of_program = dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames)
-    return list(of_program) or list(frames)
+def trace_of(error: BaseException) -> str:
+    """The frames of an error's traceback, without those of this package by which it called the failing function."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        trace = trace.tb_next
+    return "".join(traceback.format_tb(trace or error.__traceback__)).rstrip()
 
 
 def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:

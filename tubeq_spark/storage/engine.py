@@ -75,8 +75,8 @@ class Tables(Protocol):
         """Set a table property; False if another commit came first."""
         ...
 
-    def vacuum(self, table: str) -> None:
-        """Remove the files that no kept version of a table needs."""
+    def vacuum(self, table: str, *, purges: bool = False) -> None:
+        """Remove the files that no kept version of a table needs; if it `purges`, those that only old versions need."""
         ...
 
     def is_catalog_managed(self, table: str) -> bool:

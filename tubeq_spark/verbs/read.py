@@ -15,7 +15,7 @@ from tubeq_spark.model.stored_task import session_of
 from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.context import translated
-from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.expression import TRUE, Type, literal, null, row
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
 
@@ -142,19 +142,32 @@ def history(ctx: TubeContext, limit: int) -> DataFrame:
     return spark.shown_rows(pa.Table.from_pylist(rows, _HISTORY))
 
 
-def tasks_by_state(ctx: TubeContext, state: TaskState, page: int = _PAGE) -> Iterator[Task]:
-    """The tasks in a state at this moment, in order. `page` tasks are read at a time."""
-    now_us = ctx.queue.now_us()
-    return _pages(ctx, state, now_us, page)
+def tasks_by_state(
+    ctx: TubeContext, state: TaskState, page: int = _PAGE, where: str | None = None
+) -> Iterator[Task]:
+    """The tasks in a state at this moment, in order, and only those of a program's condition.
+
+    `page` tasks are read at a time.
+    """
+    condition: Expression = TRUE
+    if where is not None:
+        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+
+        owner = row().owner if state is TaskState.TAKEN else null(Type.STRING)
+        own = {"state": (literal(state.value), pa.string()), "owner": (owner, pa.string())}
+        condition = condition_of(where, {**ctx.table.shown, **own})
+    return _pages(ctx, state, ctx.queue.now_us(), page, condition)
 
 
 def _told(ctx: TubeContext, read: Callable[[], T]) -> T:
     return ctx.queue.uninterrupted(lambda: translated(ctx, read))
 
 
-def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterator[Task]:
+def _pages(
+    ctx: TubeContext, state: TaskState, now_us: int, size: int, condition: Expression
+) -> Iterator[Task]:
     over = _told(ctx, lambda: ctx.queue.lapsed.owners(now_us))
-    everything = ctx.table.is_in(state, now_us, over)
+    everything = ctx.table.is_in(state, now_us, over) & condition
     where = everything
     while True:
         rows = _told(

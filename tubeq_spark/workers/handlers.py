@@ -19,6 +19,7 @@ from tubeq_spark.model.validation import is_async, is_generator, refuse, require
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
+    from signal import Signals
     from typing import TypeAlias
 
     from tubeq_spark.model.arguments import Seconds
@@ -106,6 +107,7 @@ class Ears:
         calls: Called by the threads of calls with the tasks of each call, and whether it begins; else it is over.
         hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
             as SIGINT.
+        cut_off: Called with the first signal, if a second one made the loop give back its tasks.
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None
@@ -113,6 +115,7 @@ class Ears:
     overdue: Callable[[Sequence[Task]], object] = lambda _: None
     calls: Callable[[Sequence[Task], bool], object] = lambda *_: None
     hands_on: bool = False
+    cut_off: Callable[[Signals], object] = lambda _: None
 
 
 @dataclass(slots=True)

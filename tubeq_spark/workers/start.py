@@ -66,6 +66,9 @@ def work(  # noqa: PLR0913  (the contract)
             source = Source(tube, per_utube, utube, buries=on_error == "bury")
             loop = Loop(source, pool, ends, limits, ctx.queue.clock, ears)
             calls.is_held = loop.is_held
-            return loop.run()
+            report = loop.run()
+            if ends.is_urgent and ends.signal is not None:
+                ears.cut_off(ends.signal)
+            return report
     finally:
         pool.close()

@@ -16,14 +16,13 @@ are stored once, and all other effects of a handler may happen twice.
 
 from __future__ import annotations
 
+import logging
 import time
-import traceback
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark import FailedTasks, TubeqError
-from tubeq_spark.jobs.program.running import tell
 from tubeq_spark.programs import BadUseError, reason_of
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Batch, BatchReport, Tube
     from tubeq_spark.jobs.consumer.results import ResultTable
+
+log = logging.getLogger(__name__)
 
 #: Results and failed tasks.
 _PAIR = 2
@@ -52,7 +53,6 @@ class Settings:
         max_attempts: Bury the tasks of a failed batch that were taken so often; `None` uses the tube's option.
         max_failures: Give up after so many failed batches in a row; 0 is never.
         halves: Whether to search a failed batch for its bad tasks; otherwise all have failed.
-        verbose: Whether to log tracebacks.
     """
 
     once: bool = False
@@ -62,7 +62,6 @@ class Settings:
     max_attempts: int | None = None
     max_failures: int = 3
     halves: bool = True
-    verbose: bool = False
 
 
 class Ending(StrEnum):
@@ -149,10 +148,9 @@ class Consumer:
                 )
         except BadUseError:
             raise
-        except Exception as error:  # noqa: BLE001  the next batch may succeed
-            if self._settings.verbose:
-                traceback.print_exc()
-            tell(f"a batch of {batch.count:,} failed, and its tasks went back: {reason_of(error)}")
+        except Exception as error:
+            said = "a batch of %d failed, and its tasks were released: %s"
+            log.warning(said, batch.count, reason_of(error), exc_info=error)
             return False
         self.done += report.done
         if report.error is not None or not report.done:
@@ -162,7 +160,8 @@ class Consumer:
         results = f", {self._added - before:,} results" * (self._results is not None)
         failed = f", {report.failed:,} failed ({report.buried:,} buried)" * bool(report.failed)
         seconds = time.monotonic() - began
-        tell(f"{self.done:,} tasks done: {report.done:,} in {seconds:.1f} s{results}{failed}")
+        said = f"{self.done:,} tasks done: {report.done:,} in {seconds:.1f} s{results}{failed}"
+        log.info("%s", said)
         return True
 
     def _handle(self, df: DataFrame) -> Any:
@@ -177,7 +176,7 @@ class Consumer:
             msg = f"the handler must return a DataFrame or None, not {type(results).__name__}"
             raise BadUseError(msg)
         if self._results is None:
-            msg = "the handler returns a DataFrame: say by --results where it shall go"
+            msg = "the handler returns a DataFrame: name a table for it by --results"
             raise BadUseError(msg)
         failed = self._evaluated(failed, df)
         # If results of failed tasks were stored, those of a later attempt would not be added.
@@ -197,15 +196,13 @@ class Consumer:
         return ours.dropDuplicates(["task_id"]).toArrow()
 
     def _tell_failed(self, batch: Batch, report: BatchReport) -> None:
-        if self._settings.verbose and report.error is not None:
-            traceback.print_exception(report.error)
         fate = f"{report.failed - report.buried:,} tasks released, {report.buried:,} buried"
         if report.given_back:
             fate += f", {report.given_back:,} not tried"
         if report.done:
             fate = f"{report.done:,} tasks done, {fate}"
         why = "the handler says so" if report.error is None else reason_of(report.error)
-        tell(f"a batch of {batch.count:,} failed, {fate}: {why}")
+        log.warning("a batch of %d failed, %s: %s", batch.count, fate, why, exc_info=report.error)
 
 
 def _names_failed(made: Any) -> bool:

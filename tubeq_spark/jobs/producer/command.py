@@ -1,125 +1,83 @@
-"""The command line of `tubeq enqueue` and `jobs/enqueue.py`."""
+"""What `tubeq enqueue` does: it reads the source, and puts its rows."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.jobs.producer.source import FORMATS, Source
 from tubeq_spark.jobs.producer.tasks import OPTIONS, Tasks
-from tubeq_spark.jobs.program.arguments import EPILOG, add_queue_options
-from tubeq_spark.jobs.program.running import run
-from tubeq_spark.programs import BadUseError, ExitCode, Stop, note
+from tubeq_spark.programs import BadUseError, ExitCode, Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
     from tubeq_spark import PutResult, Queue, Tube
 
-PROGRAM = "enqueue.py"
 
-
-def _parser(program: str) -> argparse.ArgumentParser:
-    """The command line."""
-    parse = argparse.ArgumentParser(
-        prog=program,
-        description="Put the rows of JSON lines, CSV, Parquet, or any table into a tube: all in one "
-        "commit, or none. Expressions are Spark's SQL over the columns of a row.",
-        epilog=f"{EPILOG} 1 when nothing was put into a tube with a capacity. A put that has begun is finished before a signal ends the program.",
-    )
-    add = parse.add_argument
-    add("source", metavar="SOURCE", help="a path or URI (files, a folder), or a table's name")
-    add_queue_options(parse)
-    add("--tube", required=True, help="where to put them")
-    add("--create", metavar="TYPE", help="create the tube, of this type, if there is none")
-    add("--format", choices=FORMATS, help="of the source (by its suffix, else Delta or a table)")
-    add(
-        "--option",
-        action="append",
-        type=_pair,
-        default=[],
-        metavar="NAME=VALUE",
-        help="of Spark's reader, such as sep=; or header=false; repeat it",
-    )
-    add("--key", help="identity of this put: repeated with the same key it adds nothing")
-    add("--where", metavar="EXPR", help="which rows (all)")
-    # A task has one payload.
-    add_payload = parse.add_mutually_exclusive_group().add_argument
-    add_payload(
-        "--select",
-        action="append",
-        default=[],
-        metavar="EXPR",
-        help="a field of the payload, such as url or 'depth + 1 AS depth'; repeat it (all columns; "
-        "of JSON lines: the line as it is)",
-    )
-    add_payload("--data", metavar="EXPR", help="the payload as one value, instead of --select")
-    add_payload("--data-json", metavar="EXPR", help="the payload as text that is JSON already")
-    for name in OPTIONS:
-        add(f"--{name}", metavar="EXPR", help=f"the task's {name}")
-    parse.set_defaults(program=program)
-    return parse
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        msg = "must be NAME=VALUE"
-        raise argparse.ArgumentTypeError(msg)
-    return name, value
-
-
-def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Run the program; returns its exit code."""
-    arguments = _parser(program).parse_args(argv)
-    work = partial(_enqueue, arguments)
-    return run(arguments, work, create=arguments.create is not None)
-
-
-def _enqueue(arguments: argparse.Namespace, spark: SparkSession, queue: Queue) -> int:
-    source = Source(arguments.source, arguments.format, dict(arguments.option))
+def run(
+    spark: SparkSession,
+    queue: Queue,
+    given: Mapping[str, Any],
+    tell: Callable[[str], None],
+    show: Callable[[dict[str, Any], str], object],
+) -> int:
+    """Put the rows of a source. Arguments and the result are those of the consumer's `run`."""
+    if sum(bool(given[name]) for name in ("select", "data", "data_json")) > 1:
+        msg = "--select, --data and --data-json exclude each other: a task has one payload"
+        raise BadUseError(msg)
+    if given["format"] not in (None, *FORMATS):
+        msg = f"--format {given['format']}: must be one of {', '.join(FORMATS)}"
+        raise BadUseError(msg)
+    source = Source(given["source"], given["format"], dict(map(_pair, given["option"] or ())))
     tasks = Tasks(
-        where=arguments.where,
-        select=arguments.select,
-        data=arguments.data,
-        data_json=arguments.data_json,
-        options={name: getattr(arguments, name) for name in OPTIONS},
+        where=given["where"],
+        select=given["select"] or (),
+        data=given["data"],
+        data_json=given["data_json"],
+        options={name: given[name] for name in OPTIONS},
     )
     rows = source.read(spark, fields=tasks.need_fields)
-    if arguments.create is None:
-        tube = queue.tube(arguments.tube)
+    if given["create"] is None:
+        tube = queue.tube(given["tube"])
     else:
-        if arguments.tube not in queue:
+        if given["tube"] not in queue:
             tasks.of(rows, typed=False)  # What cannot be put creates no tube.
-        tube = queue.create_tube(arguments.tube, arguments.create, if_not_exists=True)
+        tube = queue.create_tube(given["tube"], given["create"], if_not_exists=True)
     typed = tube.options.schema is not None
     if typed and not tasks.need_fields:
         rows = source.read(spark, fields=True)
-    with Stop(lambda _: note(arguments.program, "finishing the put; once more to stop at once")):
+    with Stop(lambda _: tell("finishing the put; a second signal stops at once")):
         try:
-            result = tube.put_df(tasks.of(rows, typed=typed), key=arguments.key)
+            result = tube.put_df(tasks.of(rows, typed=typed), key=given["key"])
         except Exception as error:
             refused = source.bad_row(error)
             if refused is None:
                 raise
             raise BadUseError(refused) from error
-    return _told(tube, result, arguments.key)
+    ids = {"first_task_id": result.first_task_id, "last_task_id": result.last_task_id}
+    said = {name: None if number is None else str(number) for name, number in ids.items()}
+    show({"tube": tube.name, "count": result.count, **said}, _sentence(tube, result, given["key"]))
+    is_full = not result.count and tube.options.capacity is not None
+    return ExitCode.NO if is_full else ExitCode.DONE
 
 
-def _told(tube: Tube, result: PutResult, key: str | None) -> int:
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        msg = f"--option {text}: must be NAME=VALUE"
+        raise BadUseError(msg)
+    return name, value
+
+
+def _sentence(tube: Tube, result: PutResult, key: str | None) -> str:
     if result.count:
         ids = f"{result.first_task_id} to {result.last_task_id}"
-        sys.stdout.write(f"put {result.count:,} tasks into {tube.name}: {ids}\n")
-        return ExitCode.DONE
+        return f"put {result.count:,} tasks into {tube.name}: {ids}"
     reasons = ["there are no rows"]
     if key is not None:
         reasons.append(f"the key {key!r} was used before")
-    full = tube.options.capacity is not None
-    if full:
+    if tube.options.capacity is not None:
         reasons.append("there is no room for all of them")
-    sys.stdout.write(f"put nothing into {tube.name}: {' or '.join(reasons)}\n")
-    return ExitCode.NOTHING if full else ExitCode.DONE
+    return f"put nothing into {tube.name}: {' or '.join(reasons)}"

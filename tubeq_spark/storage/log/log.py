@@ -45,18 +45,19 @@ _RIVALS = 50
 class Log(LogReader):
     """The log of one table. Thread-safe."""
 
-    def vacuum(self, snapshot: Snapshot) -> None:
+    def vacuum(self, snapshot: Snapshot, *, purges: bool = False) -> None:
         """Remove the old part of the log, and the files that no kept version needs.
 
         Args:
             snapshot: The newest version. It gets a checkpoint.
+            purges: Whether to remove files that only older versions need.
 
         Raises:
             OSError: The storage fails.
             UnknownLogError: A commit has something that this package does not know.
             DamagedFileError: A commit since the last checkpoint is damaged.
         """
-        dead = self.tidying.dead_files(snapshot)
+        dead = self.tidying.dead_files(snapshot, purges=purges)
         if dead:
             # A process that was paused since it has read `snapshot` would remove the files of later versions.
             named = self._look().snapshot.files

@@ -57,13 +57,17 @@ _ENDS = (b"PAR1", b"PARE")
 _HIDDEN = ("_", ".")
 
 
-def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> list[str]:
+def dead_files(
+    log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry], *, purges: bool = False
+) -> list[str]:
     """The names of the files that can be removed.
 
     Args:
         log: The log of the table.
         snapshot: The newest version. Its checkpoint was written just now, so its time is the storage's clock.
         listed: All files of the table, listed after that.
+        purges: Whether to remove files that only older versions need. No version has named the files of running writes
+            yet, so these stay.
     """
     checkpoint = f"{LOG}/{checkpoint_name(snapshot.version)}"
     now = next((entry.at for entry in listed if entry.name == checkpoint), None)
@@ -73,11 +77,12 @@ def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> li
     if now is None or hours is None:
         return []
     before = now - hours * 3600
-    needed = checkpoints.removed(log, snapshot.version) | snapshot.files.keys()
+    removed = checkpoints.removed(log, snapshot.version) - snapshot.files.keys()
+    needed = snapshot.files.keys() | (set() if purges else removed)
     return [
         entry.name
         for entry in listed
-        if entry.at < before
+        if (entry.at < before or (purges and entry.name in removed))
         and entry.name not in needed
         and (entry.name.startswith(FEED) or not entry.name.startswith(_HIDDEN))
     ]
@@ -139,15 +144,16 @@ class Tidying:
         is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
         return is_plain and not files.exists(versions.checkpoint_name(last["version"]))
 
-    def dead_files(self, snapshot: Snapshot) -> Sequence[str]:
+    def dead_files(self, snapshot: Snapshot, *, purges: bool = False) -> Sequence[str]:
         """Remove the old part of the log, and return the files that neither a version nor those before it need.
 
         Args:
             snapshot: The version. It gets a checkpoint.
+            purges: Whether to return also files that those before it need.
         """
         self._write_checkpoint(snapshot)
         self.clean(snapshot)
-        return dead_files(LogFiles(self._store), snapshot, self._store.list(""))
+        return dead_files(LogFiles(self._store), snapshot, self._store.list(""), purges=purges)
 
     def delete_removed(self, until: int) -> None:
         """Remove the data files that versions up to one have removed, as far as they are remembered."""

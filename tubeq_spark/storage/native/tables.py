@@ -136,11 +136,11 @@ class NativeTables(Tables):
             newest = table.history(1)
             return any(is_of(commit, change.note.operation_id) for commit in newest)
 
-    def vacuum(self, table: str) -> None:
+    def vacuum(self, table: str, *, purges: bool = False) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.table(table)
         with errors.telling(), opened.changing() as base:
-            opened.vacuum(base.snapshot)
+            opened.vacuum(base.snapshot, purges=purges)
 
     def has_payload(self, table: str, payload: str | None) -> bool:
         """Whether the table of a tube holds payloads of this type."""

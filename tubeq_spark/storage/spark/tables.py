@@ -100,11 +100,19 @@ class SparkTables(Tables):
             return False
         return True
 
-    def vacuum(self, table: str) -> None:
+    def vacuum(self, table: str, *, purges: bool = False) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log.
 
         On other storage than local files Delta removes the old part when it writes a checkpoint.
+
+        Raises:
+            StoreError: Delta cannot remove files of old versions without those of running writes.
         """
+        if purges:
+            msg = (
+                "a purge needs native commits: Delta's VACUUM would remove files of running writes"
+            )
+            raise StoreError(msg)
         # All writers of the table wait for it.
         with self._engine.hurried(table):
             self._engine.run(f"VACUUM {table}")

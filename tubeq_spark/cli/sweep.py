@@ -1,0 +1,140 @@
+"""`tubeq sweep sweeper`: one sweep, or a sweep now and then."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tubeq_spark.cli.call import Call, queue_of, until_stopped
+from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
+from tubeq_spark.cli.logs import log
+from tubeq_spark.cli.options import seconds
+from tubeq_spark.cli.stopping import Stop
+from tubeq_spark.cli.values import plural
+from tubeq_spark.model.error_text import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.model.reports import SweepReport
+    from tubeq_spark.queue import Queue
+
+#: Seconds between two looks at whether to stop, whole ones.
+_LOOK = 1
+
+
+def sweep(
+    ctx: typer.Context,
+    every: Annotated[
+        float | None, seconds("Sweep again and again, at this interval, until stopped", least=0.1)
+    ] = None,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove the files of deleted and finished tasks now")
+    ] = False,
+) -> None:
+    """Apply ended leases, delays and ttls, and clean up.
+
+    --purge breaks what reads older versions of the tables: time travel, takes and reads that run meanwhile (they are
+    refused or repeated), and streams of changes that are late. Files of the change feed stay for their retention.
+    """
+    if every is not None and purge:
+        msg = "--every and --purge exclude each other"
+        raise typer.BadParameter(msg)
+    if every is not None:
+        _sweep_until_stopped(ctx.obj, every)
+        return
+    with queue_of(ctx) as (call, queue):
+        report = queue.sweep()
+        for name, tube in report.tubes.items():
+            text = f"{tube.readied:,} readied, {tube.expired:,} expired, {tube.released:,} released"
+            call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
+            if tube.error is not None:
+                call.tell(f"tube {name} failed: {tube.error}")
+        if purge:
+            from tubeq_spark.admin.dead_files import purge as purge_all  # noqa: PLC0415  as in call
+
+            for name in purge_all(queue._context):  # noqa: SLF001  (kept from programs, not from the package)
+                call.show({"tube": name, "purged": True}, f"{name}: files of deleted tasks removed")
+        if any(tube.error is not None for tube in report.tubes.values()):
+            raise typer.Exit(ExitCode.FAILED)
+
+
+def _sweep_until_stopped(call: Call, every: float) -> None:
+    with until_stopped(), call.program(on_spark=False) as (_, queue), call.logging("sweep"):
+        while True:
+            _log_sweep(queue, verbose=call.verbose)
+            call.outside.clock.sleep(every)
+
+
+def sweeper(
+    ctx: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Sweep once, and end")] = False,
+    interval: Annotated[float, seconds("Time between sweeps", least=0.1)] = 10,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Of the stream [default: a temporary one]")
+    ] = None,
+) -> None:
+    """Sweep as a stream of Spark, until stopped."""
+    call: Call = ctx.obj
+    with call.program(on_spark=not once) as (spark, queue), call.logging("sweeper"):
+        if once:
+            is_done = _log_sweep(queue, verbose=True)
+            raise typer.Exit(ExitCode.DONE if is_done else ExitCode.FAILED)
+        from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  as in call
+        from tubeq_spark.streams.process import start_ticking  # noqa: PLC0415
+
+        if spark is None or not is_classic(spark):
+            msg = "a Spark Connect server cannot run the stream: use --once, or tubeq sweep --every"
+            raise BadUseError(msg)
+
+        def tick(_goes_on: Callable[[], bool]) -> None:
+            _log_sweep(queue, verbose=call.verbose)
+
+        trigger = f"{round(interval * 1000)} milliseconds"
+        with Stop(lambda _: call.tell("finishing this sweep")) as stop:
+            query = start_ticking(spark, tick, trigger, name="tubeq-sweeper", checkpoint=checkpoint)
+            while query.isActive and not stop():
+                query.awaitTermination(_LOOK)
+            if not query.isActive:
+                log.error("the stream ended: %s", query.exception())
+                raise typer.Exit(ExitCode.FAILED)
+            query.stop()  # waits for the sweep that goes on
+
+
+def _log_sweep(queue: Queue, *, verbose: bool) -> bool:
+    """Sweep, and log what has changed, if `verbose` also that nothing has; returns whether all of it succeeded."""
+    try:
+        report = queue.sweep()
+    except Exception as error:  # noqa: BLE001  the storage may be back for the next sweep
+        log.error("the sweep failed: %s", reason_of(error), exc_info=error)
+        return False
+    failed = {name: tube.error for name, tube in report.tubes.items() if tube.error is not None}
+    changed = _changed(report)
+    if not changed and verbose and report.idle:
+        changed = f"nothing to do in {plural(len(report.tubes), 'tube')}"
+    if changed:
+        log.info("%s", changed)
+    for name, why in failed.items():
+        log.error("tube %s failed: %s", name, why)
+    return not failed
+
+
+def _changed(report: SweepReport) -> str:
+    """What a sweep changed, tube by tube."""
+    lines = []
+    for name, tube in report.tubes.items():
+        counts = {
+            "readied": tube.readied,
+            "expired": tube.expired,
+            "released": tube.released,
+            "segments folded": tube.folded,
+            "kept rows removed": tube.removed,
+        }
+        changes = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        if changes:
+            lines.append(f"{name}: {changes}")
+    lines += [f"{name}: a temporary tube, dropped" for name in report.dropped]
+    lines += [f"{name or 'system tables'}: dead files removed" for name in report.vacuumed]
+    return "; ".join(lines)

@@ -1,0 +1,76 @@
+"""Reads durations, numbers and moments of a command line, and writes numbers of things."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+#: The seconds of each unit of a duration.
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def seconds_of(text: str, least: float = 0.0) -> float:
+    """The seconds of a duration: `90`, `90s`, `5m`, `2h` or `1d`.
+
+    Raises:
+        ValueError: It is no duration, or is shorter than `least`.
+    """
+    unit = _UNITS.get(text[-1:])
+    try:
+        found = float(text if unit is None else text[:-1]) * (unit or 1)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found) or found < least:
+        longer = f" of at least {least:g} s" if least else ""
+        msg = f"{text!r} must be a duration{longer}, such as 90, 90s, 5m, 2h or 1d"
+        raise ValueError(msg)
+    return found
+
+
+def whole_of(text: str, least: int | None = None, most: int | None = None) -> int:
+    """A whole number.
+
+    Raises:
+        ValueError: It is not one, or out of range.
+    """
+    try:
+        found = int(text)
+    except ValueError:
+        found = None
+    if (
+        found is None
+        or (least is not None and found < least)
+        or (most is not None and found > most)
+    ):
+        bounds = "" if least is None else f" >= {least}"
+        msg = f"{text!r} must be a whole number{bounds if most is None else f' from {least} to {most}'}"
+        raise ValueError(msg)
+    return found
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things: `1 task`, `2 tasks`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def moment_of(text: str) -> dt.datetime:
+    """A moment in ISO 8601, in UTC if it names no zone.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        msg = f"{text!r} must be a moment such as 2026-11-21 or 2026-11-21T08:30:00 (UTC)"
+        raise ValueError(msg) from None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+def task_id_of(text: str) -> int:
+    """The id of a task, as it is printed, or in the quotes that it has in JSON.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    return whole_of(text.strip().removeprefix('"').removesuffix('"'))

@@ -1,3 +1,0 @@
-"""The program `tubeq sweeper`."""
-
-from __future__ import annotations
