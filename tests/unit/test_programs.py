@@ -165,7 +165,7 @@ def test_tubeq_where_only_spark_commits_asks_for_spark(
 
     asked: list[str] = []
 
-    def opened(_spark: object, _location: str, *, engine: str, **_: Any) -> NoReturn:
+    def opened(_spark: object, location: str, *, engine: str, **_: Any) -> NoReturn:
         asked.append(engine)
         raise StoreError
 

@@ -19,7 +19,10 @@ _COMPLETING = "_TUBEQ_COMPLETE"
 
 def main() -> None:
     """Run `tubeq` with the arguments of the process, and end it."""
-    sys.exit(run_tubeq(*sys.argv[1:]))
+    code = run_tubeq(*sys.argv[1:])
+    # From here on Ctrl-C ends the process without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def run_tubeq(*arguments: str) -> int:
@@ -27,7 +30,7 @@ def run_tubeq(*arguments: str) -> int:
     is_main = threading.current_thread() is threading.main_thread()
     is_usual = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_usual:
-        # While modules are imported, and at the end, Ctrl-C ends the process without a traceback.
+        # While modules are imported, Ctrl-C ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     app = _imported_app()
     if is_usual:
@@ -37,8 +40,6 @@ def run_tubeq(*arguments: str) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     finally:
-        if is_usual:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             sys.stdout.flush()
         except BrokenPipeError:
