@@ -101,8 +101,10 @@ class Story:
             taken = [self._taken(actor, name, values) for name in names]
             return {"n": count}, (taken if verb == "take_many" else taken[0] if taken else None)
         if verb == "statistics":
-            counts = {"tasks": {name: values.get(name, 0) for name in COUNTS}}
-            return {}, counts | ({"calls": dict.fromkeys(EVENTS, 0)} if "calls" in values else {})
+            counts: dict[str, Any] = {"tasks": {name: values.get(name, 0) for name in COUNTS}}
+            if "calls" in values:
+                counts["calls"] = dict.fromkeys(EVENTS, 0)
+            return {}, counts
         if verb == "tasks_by_state":
             return values, [self._shown[name] for name in names]
         result, ids = values.pop("result", None), [self._id(name) for name in names]
