@@ -125,12 +125,12 @@ class Story:
         number, skew = (self.now - BEGIN) // US, self.history.actors[actor].skew
         item = self._items[name] = {"data": number, **values}
         delay, ttl = item.get("delay", 0), item.get("ttl")
-        self._shown[name] = _task(number, skew) | {
-            "ttl": ttl if ttl is None else ttl + delay,
-            "ttr": item.get("ttr", ttl),
-            **{key: item[key] for key in ("pri", "utube", "unique") if key in item},
-            **({"state": "~", "next_event": self.now + skew + delay} if delay else {}),
-        }
+        ready = _task(number, skew)
+        ready |= {key: item[key] for key in ("pri", "utube", "unique") if key in item}
+        ready |= {"ttl": ttl if ttl is None else ttl + delay, "ttr": item.get("ttr", ttl)}
+        if delay:
+            ready |= {"state": "~", "next_event": self.now + skew + delay}
+        self._shown[name] = ready
         return item
 
     def _taken(self, actor: str, name: str, values: dict[str, Any]) -> dict[str, Any] | None:
