@@ -9,7 +9,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.history import NEVER, Call, History
-from tests.simulation.queue_task import ALIVE, GONE, Death, Life, Op, State, Task, Window, by_time
+from tests.simulation.queue_life import Life
+from tests.simulation.queue_task import ALIVE, GONE, Death, Op, State, Task, Window, by_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.queue import judge
-from tests.simulation.queue_acts import plan_of
+from tests.simulation.queue_plans import plan_of
 from tests.simulation.queue_run import run
 
 
