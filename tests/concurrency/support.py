@@ -286,6 +286,11 @@ class World:
         """How often the interrupted queue had to begin anew so far."""
         return self.mine._context.loop.tally.total()
 
+    def frame(self, letters: str) -> DataFrame:
+        """Payloads for a `put_df`, each a letter."""
+        rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
+        return self.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
+
     def ids(self, names: str) -> DataFrame | list[int]:
         """What names tasks of the tube by their data: a frame, and where there are none the ids."""
         named = {json.dumps(name) for name in names}

@@ -73,11 +73,6 @@ def taken(world: World, letters: str) -> list[int]:
     return ids_of(world.tube.take_many(len(letters)))
 
 
-def frame(world: World, letters: str) -> DataFrame:
-    rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
-    return world.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
-
-
 #: One for each kind of statement: what it works on, the verb, its operation, what it returns all the same, the tube then.
 CASES: dict[
     str, tuple[Callable[[World], Any], Callable[[World, Any], Any], tuple[str, object, str]]
@@ -85,7 +80,7 @@ CASES: dict[
     "put": (lambda _: None, lambda w, _: names(w.tube.put_many(["a"])), ("put", "a", "ar")),
     "put_df with a key": (
         lambda w: f"key {w.version()}",
-        lambda w, key: w.tube.put_df(frame(w, "ab"), key=key).count,
+        lambda w, key: w.tube.put_df(w.frame("ab"), key=key).count,
         ("put", 2, "ar br"),
     ),
     "take": (

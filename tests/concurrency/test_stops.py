@@ -18,16 +18,10 @@ from tubeq_spark import Bury, FailedTasks, Queue, TubeNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
-
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Batch, Tube
 
 MOST_COMMITS = 12
-
-
-def frame(world: World) -> DataFrame:
-    return world.spark.sql("""SELECT data FROM VALUES ('"a"'), ('"b"') AS v(data)""")
 
 
 def taken(world: World, letters: str) -> list[int]:
@@ -72,7 +66,7 @@ def process(world: World, batch: Batch) -> None:
 CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], tuple[str, ...]]] = {
     "put_df with a key": (
         lambda w: f"key {w.version()}",
-        lambda w, key: w.tube.put_df(frame(w), key=key),
+        lambda w, key: w.tube.put_df(w.frame("ab"), key=key),
         ("", "ar br"),
     ),
     "take where the head cannot be read": (
