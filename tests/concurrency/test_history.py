@@ -155,7 +155,7 @@ def test_notes_of_system_tables_tell_the_operation(world: World) -> None:
 
 @pytest.mark.without_spark
 def test_notes_and_metrics_after_a_conflict_count_it(world: World) -> None:
-    world.rival.put_many(list("abc"))
+    world.put("abc")
     before = world.mine.metrics().tubes["shared"].conflicts
 
     with world.probe.interrupted("decided", "take", lambda: world.rival.take_many(2)):

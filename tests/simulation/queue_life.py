@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.history import NEVER
@@ -104,10 +105,6 @@ def _held(op: Op, state: State) -> bool:
     return state.kind == TAKEN and state.owner == op.call.session
 
 
-def _end(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    yield gone(state, "done")
-
-
 def _release(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
     args = op.call.args
     error = "?" if op.call.verb == "retry" else args.get("error")
@@ -131,26 +128,6 @@ def _bury(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
         yield state
 
 
-def _bury_held(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    yield buried(state)._replace(error="?")
-
-
-def _give_back(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    yield ready(state)._replace(attempts=state.attempts - 1)
-
-
-def _renew(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
-    yield _leased(op, state, at)
-
-
-def _kick(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    yield state._replace(kind=READY, attempts=0)
-
-
-def _see(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    yield state
-
-
 def _wipe(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
     if state.kind == ABSENT or (state.kind == GONE and op.action == "truncate"):
         yield state
@@ -165,10 +142,18 @@ def _release_all(task: Task, op: Op, state: State, _at: Window) -> Iterator[Stat
         yield state
 
 
-_ACTIONS = {
-    "put": _put, "take": _take, "ack": _end, "release": _release, "touch": _touch, "bury": _bury,
-    "delete": _end, "kick": _kick, "see": _see, "truncate": _wipe, "drop": _wipe, "renew": _renew,
-    "release_all": _release_all, "close": _release_all, "bury_held": _bury_held, "give_back": _give_back,
+_Action = Callable[[Task, Op, State, Window], Iterable[State]]
+#: What each action makes of a state in which it can happen.
+_ACTIONS: dict[str, _Action] = {
+    "put": _put, "take": _take, "release": _release, "touch": _touch, "bury": _bury,
+    "truncate": _wipe, "drop": _wipe, "release_all": _release_all, "close": _release_all,
+    "ack": lambda _task, _op, state, _at: [gone(state, "done")],
+    "delete": lambda _task, _op, state, _at: [gone(state, "done")],
+    "see": lambda _task, _op, state, _at: [state],
+    "kick": lambda _task, _op, state, _at: [state._replace(kind=READY, attempts=0)],
+    "bury_held": lambda _task, _op, state, _at: [buried(state)._replace(error="?")],
+    "give_back": lambda _task, _op, state, _at: [ready(state)._replace(attempts=state.attempts - 1)],
+    "renew": lambda _task, op, state, at: [_leased(op, state, at)],
 }  # fmt: skip
 _ANY = (ABSENT, *STORED, GONE)
 #: The kinds of states in which an action can happen. Other actions need the session that holds the task.
