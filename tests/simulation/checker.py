@@ -11,8 +11,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.costs import other_costs
-from tests.simulation.history import NEVER, Call, History, Violation
-from tests.simulation.queue_lives import PUTS, TAKES, Lives
+from tests.simulation.history import NEVER, PUTS, TAKES, Call, History, Violation
+from tests.simulation.queue_lives import Lives
 from tests.simulation.queue_puts import WIPES, Puts
 from tests.simulation.queue_takes import Takes
 from tests.simulation.queue_task import BURIED, DELAYED, GONE, READY, STORED, TAKEN, State
@@ -122,7 +122,9 @@ class Checker:
                 self.fail("no tube", call, call.text)
         elif call.error == "ConflictError" and call.ended - call.began > _RETRIED:
             return
-        elif call.error == "SessionError" and self.lives.has_session(call.args.get("other"), call):
+        elif call.error == "SessionError" and self.lives.sessions.has_session(
+            call.args.get("other"), call
+        ):
             self.fail("session", call, call.text)
         elif call.error not in _ALLOWED and not (
             call.error in _BY_FAULTS
@@ -239,7 +241,7 @@ class Checker:
             self.fail("why", call, f"{call.result} Not {sure} to {maybe}.")
 
     def _check_joined(self, call: Call) -> None:
-        if self.lives.is_over(call.args["other"], call):
+        if self.lives.sessions.is_over(call.args["other"], self.lives.windows[call.first].low):
             self.fail("session", call, "it was over")
 
     def _check_nothing(self, call: Call) -> None:

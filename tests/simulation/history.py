@@ -24,6 +24,21 @@ US = 1_000_000
 #: The end of a call whose effect may come at any later time.
 NEVER = 1 << 62
 
+#: Verbs that put tasks, and verbs that take some.
+PUTS = ("put", "put_many", "put_arrow")
+TAKES = ("take", "take_many", "take_arrow", "exchange")
+#: Verbs on named tasks, by the action on each of them.
+NAMED = {
+    "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",
+    "touch": "touch", "touch_many": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
+    "delete_many": "delete", "kick_many": "kick", "peek": "see",
+    "retry": "release", "bury_held": "bury_held", "give_back": "give_back", "renew": "renew",
+}  # fmt: skip
+#: Verbs that leave a session.
+ENDS = ("close", "identify")
+#: Verbs on all tasks of a tube.
+WHOLE = ("truncate", "drop", "release_all")
+
 
 class Violation(NamedTuple):
     """A result that the contract does not allow.
@@ -227,3 +242,8 @@ def _span(seconds: float | None) -> int | None:
 
 def _of(moment: dt.datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * US)
+
+
+def key_of(data: Any) -> str:
+    """The key of a task: its payload."""
+    return json.dumps(data, sort_keys=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tests.simulation.history import US
 from tests.simulation.queue_plans import (
     FIXED,
     GIVEN,
@@ -22,6 +21,7 @@ from tests.simulation.queue_plans import (
     written,
 )  # fmt: skip
 from tests.simulation.queue_threads import SimEvent
+from tests.simulation.queue_worked import Worked
 from tubeq_spark import Bury, PutItem
 from tubeq_spark.workers import start
 
@@ -30,41 +30,8 @@ if TYPE_CHECKING:
 
     from tests.simulation.queue_plans import Act
     from tests.simulation.queue_program import Program
-    from tubeq_spark.tube import Tube
 
 _SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64()))])
-#: The methods of a tube by which a worker loop takes and ends tasks.
-_WORKED = ("take_many", "exchange", "ack_many", "release_many", "_settle")
-#: How a history names the verbs with which the loop calls the last one.
-_SETTLED = {"release": "retry", "bury": "bury_held", "give_back": "give_back", "renew": "renew"}
-
-
-class _Worked:
-    """A tube for a worker loop. It writes the calls into the history, and checks that handlers of acked tasks returned."""
-
-    def __init__(self, program: Program, tube: Tube, done: set[int]) -> None:
-        self._program, self._tube, self._done = program, tube, done
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._tube, name)
-        if name not in _WORKED:
-            return found
-
-        def written_down(*given: Any, **options: Any) -> Any:
-            verb = _SETTLED[given[0].name] if name == "_settle" else name
-            args = dict(options)
-            if verb == "exchange":
-                args["n"] = args.pop("take")
-            else:
-                args["n" if verb == "take_many" else "ids"] = given[name == "_settle"]
-            if verb == "retry" and self._tube.type.endswith("ttl"):
-                args["backoff"] = [US, 2.0, 3600 * US]
-            acked = args.get("ack", args["ids"] if verb == "ack_many" else ())
-            assert self._done.issuperset(acked), "a task is acked whose handler has not returned"
-            call = functools.partial(found, *given, **options)
-            return self._program.call(verb, self._tube.name, args, call, raises=True)
-
-        return written_down
 
 
 class Turn:
@@ -232,7 +199,7 @@ class Turn:
             "per_utube": self.rng.choice((1, 2)) if self.has_utubes else 1, "utube": None, "on_error": "release", "time_limit": None,
         }  # fmt: skip
         work = functools.partial(start.work, handler=handler, batch=batch, stop=stop, **options)
-        self._call("work", {}, lambda tube: work(_Worked(self.program, tube, done)))
+        self._call("work", {}, lambda tube: work(Worked(self.program, tube, done)))
 
     # -- named tasks -----------------------------------------------------------------------------
 

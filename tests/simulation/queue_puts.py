@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.queue_lives import PUTS, key_of
+from tests.simulation.history import PUTS, key_of
 from tests.simulation.queue_task import STORED
 
 if TYPE_CHECKING:
