@@ -22,8 +22,6 @@ __all__ = [
 ]
 
 _ENGINES = ("spark", "native")
-#: What these tests ask of a queue they ask of any, one in memory included.
-_IN_MEMORY = ("test_queue_against_model", "test_leases_against_model")
 _FOLDERS = ("concurrency", "stateful")
 
 
@@ -51,7 +49,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
     if "engine" in metafunc.fixturenames and "engine" not in own:
         on = _ENGINES[:1] if "spark" in metafunc.fixturenames else _ENGINES
-        if metafunc.module.__name__.rpartition(".")[2] in _IN_MEMORY:
+        # What the machines ask of a queue they ask of any, one in memory included.
+        if metafunc.module.__name__.endswith("against_model"):
             on = (*on, "memory")
         params = [name for name in _chosen(metafunc.config) if name in on]
         metafunc.parametrize("engine", params, indirect=True, scope="module")

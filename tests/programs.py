@@ -14,7 +14,7 @@ from tests.jvm_options import SHORT_LIVED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ROOT", "environment", "served"]
+__all__ = ["ROOT", "environment", "served", "started"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,6 +25,17 @@ def environment(**more: str) -> dict[str, str]:
     Spark says nothing of options that come this way, as Java does of those in its own variables.
     """
     return os.environ | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED} | more
+
+
+def started(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a program that is given as text, and that is told and tells lines."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Leases: a session lives while it holds tasks, and what one task loses, those taken together with it do not.
 
-The simulation and `tests/stateful/test_leases_against_model.py` have these in all orders; here are the examples.
+The simulation has these in all orders; here are the examples.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ def test_put_when_it_is_called_in_a_span_makes_the_spans_of_handlers_its_childre
 ) -> None:
     tube = traced[new_tube("fifottl", **options).name]
     payload = {"url": "/a"} if "schema" in options else "a text"
-    tasks, caller = put_in_a_span(tube, payload, payload, unique="once")
+    tasks, caller = put_in_a_span(tube, *[PutItem(payload, unique="once")] * 2)
     tube.put(payload)
     spans.take()
 

@@ -286,6 +286,25 @@ class World:
         """How often the interrupted queue had to begin anew so far."""
         return self.mine._context.loop.tally.total()
 
+    def put(self, letters: str) -> list[int]:
+        """Let the rival put tasks, each a letter."""
+        return ids_of(self.rival.put_many(list(letters)))
+
+    def put_each(self, letters: str) -> None:
+        """Let the rival put tasks one by one, so that each has a segment of its own."""
+        for letter in letters:
+            self.rival.put(letter)
+
+    def taken(self, letters: str) -> list[int]:
+        """Put tasks, and take all of them."""
+        self.put(letters)
+        return ids_of(self.tube.take_many(len(letters)))
+
+    def frame(self, letters: str) -> DataFrame:
+        """Payloads for a `put_df`, each a letter."""
+        rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
+        return self.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
+
     def ids(self, names: str) -> DataFrame | list[int]:
         """What names tasks of the tube by their data: a frame, and where there are none the ids."""
         named = {json.dumps(name) for name in names}

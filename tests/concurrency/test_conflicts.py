@@ -127,12 +127,8 @@ def overlap(gated: World, gate: Gate) -> Iterator[World]:
     gated.rival.truncate()
 
 
-def put(world: World, letters: str) -> list[int]:
-    return ids_of(world.rival.put_many(list(letters)))
-
-
 def taken(world: World, letters: str, count: int, *, by_rival: bool = False) -> list[int]:
-    put(world, letters)
+    world.put(letters)
     return ids_of((world.rival if by_rival else world.tube).take_many(count))
 
 
@@ -141,22 +137,17 @@ def delayed(world: World, letters: str) -> None:
     world.clock.advance(TTR)
 
 
-def in_segments_of_one(world: World, letters: str) -> None:
-    for letter in letters:
-        world.rival.put(letter)
-
-
 #: The statement that waits and the verb that commits meanwhile: what is there before both, the first verb and the second
 #: one, how often the first must decide anew, the tube after both, and what the first returns.
 MEETINGS: dict[str, tuple[Callable[[World], Any], Act, Act, tuple[int, str, object]]] = {
     "take, put": (
-        lambda w: put(w, "ab"),
+        lambda w: w.put("ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, _: w.rival.put("c"),
         (0, "at br cr", "a"),
     ),
     "take, take": (
-        lambda w: put(w, "ab"),
+        lambda w: w.put("ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, _: w.rival.take_many(1),
         (1, "at bt", "b"),
@@ -180,7 +171,7 @@ MEETINGS: dict[str, tuple[Callable[[World], Any], Act, Act, tuple[int, str, obje
         (1, "b! ct", "a"),
     ),
     "put, take": (
-        lambda w: put(w, "a"),
+        lambda w: w.put("a"),
         lambda w, _: names(w.tube.put_many(["b"])),
         lambda w, _: w.rival.take_many(1),
         (0, "at br", "b"),
@@ -192,7 +183,7 @@ MEETINGS: dict[str, tuple[Callable[[World], Any], Act, Act, tuple[int, str, obje
         (1, "at br", 1),
     ),
     "compaction, take of its tasks": (
-        lambda w: in_segments_of_one(w, "abcdefg"),
+        lambda w: w.put_each("abcdefg"),
         lambda w, _: w.mine.sweep().tubes["shared"].folded,
         lambda w, _: w.rival.take_many(7),
         (1, "at bt ct dt et ft gt", 0),
@@ -246,7 +237,7 @@ def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
 ) -> None:
     # As with delta-spark before 4.4, which has such classes, but PySpark does not know of them.
     monkeypatch.setattr(captured, "convert_exception", captured._convert_exception)
-    put(overlap, "ab")
+    overlap.put("ab")
     before = overlap.conflicts()
 
     got = overlapped(

@@ -29,11 +29,6 @@ def done(queue: Queue, name: str = "shared") -> int:
     return count
 
 
-def taken(world: World, letters: str) -> list[int]:
-    world.rival.put_many(list(letters))
-    return ids_of(world.tube.take_many(len(letters)))
-
-
 def due(world: World) -> None:
     """Two lives and a lease that have ended, beside a lease that lasts in the same segment."""
     items = [PutItem("a"), PutItem("b", ttr=10_000), PutItem("c", ttl=PAST_TTR)]
@@ -47,7 +42,7 @@ def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = done(world.rivals)
-    world.tube.ack_many(taken(world, "ab"))
+    world.tube.ack_many(world.taken("ab"))
     log = Path(world.place, world.tube.name, "_delta_log")
     table = DeltaTable(str(log.parent))
     table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 hours"})
@@ -69,13 +64,13 @@ def test_done_on_spark_counts_what_each_commit_ends_and_others_see_it_after_the_
     world: World,
 ) -> None:
     before = done(world.mine)
-    ids = taken(world, "abcde")
+    ids = world.taken("abcde")
     world.tube.ack_many(ids[:2])
     world.tube.exchange(ack=ids[2:3], take=0)
     world.tube.delete(ids[3])
     world.tube.put("f")
     world.tube.exchange(ack=ids[4:], take=1)
-    world.rival.put_many(list("gh"))
+    world.put("gh")
     world.tube.take_arrow(2).ack()
     due(world)
     world.mine.sweep()

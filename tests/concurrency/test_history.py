@@ -14,14 +14,7 @@ from tests.concurrency.support import PAST_TTR, World, ids_of, names
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
-
     from tubeq_spark import Tube
-
-
-def frame(world: World, letters: str) -> DataFrame:
-    rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
-    return world.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
 
 
 def last_commit(world: World) -> dict[str, Any]:
@@ -44,10 +37,10 @@ def test_commits_of_verbs_with_frames_are_as_their_docstrings_say(world: World) 
         call()
         assert world.version() - before == count
 
-    commits(lambda: tube.put_df(frame(world, "ab")), 1)
-    commits(lambda: tube.put_df(frame(world, "cd"), key=key), 1)
-    commits(lambda: tube.put_df(frame(world, "cd"), key=key), 0)
-    commits(lambda: tube.put_df(frame(world, "g").where("FALSE")), 0)
+    commits(lambda: tube.put_df(world.frame("ab")), 1)
+    commits(lambda: tube.put_df(world.frame("cd"), key=key), 1)
+    commits(lambda: tube.put_df(world.frame("cd"), key=key), 0)
+    commits(lambda: tube.put_df(world.frame("g").where("FALSE")), 0)
     batch = tube.take_df(4)
     assert batch.count == 4
     commits(lambda: tube.take_df(1), 0)
@@ -101,8 +94,8 @@ def test_notes_of_all_verbs_tell_the_verb_the_session_and_the_tasks(world: World
     tube, since = world.tube, world.version()
 
     tube.put_many(list("abcdefgh"))
-    tube.put_df(frame(world, "ij"))
-    tube.put_df(frame(world, "k"), key=f"key {since}")
+    tube.put_df(world.frame("ij"))
+    tube.put_df(world.frame("k"), key=f"key {since}")
     a, b, c, d, e = ids_of(tube.take_many(5))
     tube.ack(a)
     tube.release(b)
@@ -162,7 +155,7 @@ def test_notes_of_system_tables_tell_the_operation(world: World) -> None:
 
 @pytest.mark.without_spark
 def test_notes_and_metrics_after_a_conflict_count_it(world: World) -> None:
-    world.rival.put_many(list("abc"))
+    world.put("abc")
     before = world.mine.metrics().tubes["shared"].conflicts
 
     with world.probe.interrupted("decided", "take", lambda: world.rival.take_many(2)):

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,7 +16,7 @@ import pytest
 
 from tests.concurrency.held_jvm import AGENT, HeldJvm
 from tests.concurrency.support import WAIT
-from tests.programs import environment
+from tests.programs import started
 from tubeq_spark import Queue
 
 if TYPE_CHECKING:
@@ -58,13 +56,7 @@ class Victim:
     """A process that is killed."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", VICTIM, *arguments],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.process = started(VICTIM, *arguments)
 
     def hear(self, pattern: str) -> str:
         """What its next line that matches holds."""

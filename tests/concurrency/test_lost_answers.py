@@ -64,20 +64,6 @@ def lose(*_: object) -> None:
     raise ConnectionError("the answer is lost")
 
 
-def put(world: World, letters: str) -> list[int]:
-    return ids_of(world.rival.put_many(list(letters)))
-
-
-def taken(world: World, letters: str) -> list[int]:
-    put(world, letters)
-    return ids_of(world.tube.take_many(len(letters)))
-
-
-def frame(world: World, letters: str) -> DataFrame:
-    rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
-    return world.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
-
-
 #: One for each kind of statement: what it works on, the verb, its operation, what it returns all the same, the tube then.
 CASES: dict[
     str, tuple[Callable[[World], Any], Callable[[World, Any], Any], tuple[str, object, str]]
@@ -85,21 +71,21 @@ CASES: dict[
     "put": (lambda _: None, lambda w, _: names(w.tube.put_many(["a"])), ("put", "a", "ar")),
     "put_df with a key": (
         lambda w: f"key {w.version()}",
-        lambda w, key: w.tube.put_df(frame(w, "ab"), key=key).count,
+        lambda w, key: w.tube.put_df(w.frame("ab"), key=key).count,
         ("put", 2, "ar br"),
     ),
     "take": (
-        lambda w: put(w, "abc"),
+        lambda w: w.put("abc"),
         lambda w, _: names(w.tube.take_many(2)),
         ("take", "ab", "at bt cr"),
     ),
     "ack": (
-        lambda w: taken(w, "ab"),
+        lambda w: w.taken("ab"),
         lambda w, ids: names(w.tube.ack_many(ids)),
         ("ack", "ab", ""),
     ),
     "exchange": (
-        lambda w: (taken(w, "a"), put(w, "bc"))[0],
+        lambda w: (w.taken("a"), w.put("bc"))[0],
         lambda w, ids: names(w.tube.exchange(ack=ids, take=1)),
         ("exchange", "b", "bt cr"),
     ),
@@ -159,7 +145,7 @@ def test_take_when_its_answer_is_lost_and_the_history_has_no_metrics_is_done_onc
     no_metrics: World,
 ) -> None:
     world = no_metrics
-    put(world, "ab")
+    world.put("ab")
     before = world.version()
 
     with (
@@ -244,7 +230,7 @@ def without_history(world: World) -> Iterator[Callable[[], None]]:
 
 
 def test_take_when_the_history_cannot_be_read_says_that_nobody_knows(world: World) -> None:
-    put(world, "a")
+    world.put("a")
 
     with (
         without_history(world) as hide,
@@ -314,7 +300,7 @@ def test_put_when_its_statement_is_never_run_says_so_and_puts_nothing(
 def test_ack_when_its_statement_is_never_run_says_so_and_can_be_repeated(
     world: World, unheard: Tube, losing: LosesRequests
 ) -> None:
-    put(world, "ab")
+    world.put("ab")
     ids = ids_of(unheard.take_many(2))
 
     with failing(losing, "connection"):

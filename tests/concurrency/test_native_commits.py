@@ -35,7 +35,7 @@ def test_verb_when_the_disk_fails_at_its_commit_has_done_it_or_can_be_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch, verb: str, message: str, *, is_there: bool
 ) -> None:
     act, result, after = VERBS[verb]
-    world.rival.put_many(list("abc"))
+    world.put("abc")
     held = ids_of(world.tube.take_many(2))
     put = LocalStore.put_if_absent
 

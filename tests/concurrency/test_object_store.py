@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from tests.concurrency.s3_store import ROOT, Store
 from tests.concurrency.support import WAIT
+from tests.programs import started
 from tubeq_spark import StoreError
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.opened_location import OpenedLocation, require_ours
 from tubeq_spark.storage.tables.schema import FORMAT, WRITERS
+
+if TYPE_CHECKING:
+    from tests.concurrency.s3_store import Store
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -55,13 +56,7 @@ def test_four_processes_when_they_consume_one_tube_on_s3_deliver_each_task_once(
 
         ids = put(TASKS // UTUBES)
         consumers = [
-            subprocess.Popen(
-                [sys.executable, "-c", CONSUMER, location, json.dumps(store.options), str(BATCH)],
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            started(CONSUMER, location, json.dumps(store.options), str(BATCH))
             for _ in range(CONSUMERS)
         ]
         for consumer in consumers:

@@ -95,7 +95,7 @@ def processed(world: World, failed: list[int]) -> tuple[int, int]:
 def test_verb_when_a_rival_commits_first_is_decided_anew(
     world: World, verb: str, held: int, rival: str, is_late: bool, result: object, after: str
 ) -> None:
-    ids = ids_of(world.rival.put_many(list("abcd")))
+    ids = world.put("abcd")
     world.tube.take_many(held)
     if verb == "kick":
         world.rival.bury_many(ids[:3])
@@ -120,7 +120,7 @@ def test_verb_when_a_rival_commits_first_is_decided_anew(
 def test_verb_of_a_batch_after_touches_by_id_is_one_commit_about_all_that_is_left(
     world: World, verb: str
 ) -> None:
-    a, b, c = ids_of(world.rival.put_many(list("abc")))
+    a, b, c = world.put("abc")
     batch = world.tube.take_arrow(3)
     world.tube.touch(c, 10)
     world.tube.touch(a, 10)
@@ -138,8 +138,7 @@ def test_take_when_a_compaction_moves_its_candidates_takes_what_is_left_in_place
     world: World,
 ) -> None:
     compacting = world.open_queue(fold_segments=1)
-    for letter in "abcdefg":
-        world.rival.put(letter)
+    world.put_each("abcdefg")
 
     with world.probe.interrupted("decided", "take", compacting.sweep):
         mine = names(world.tube.take_many(7))
@@ -150,8 +149,7 @@ def test_take_when_a_compaction_moves_its_candidates_takes_what_is_left_in_place
 
 @pytest.mark.without_spark
 def test_compaction_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
-    for letter in "abcdefg":
-        world.rival.put(letter)
+    world.put_each("abcdefg")
 
     with world.probe.interrupted("decided", "fold", lambda: world.rival.take_many(7)):
         report = world.mine.sweep()
@@ -164,7 +162,7 @@ def test_compaction_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
 def test_batch_ack_of_a_frame_when_a_rival_takes_one_out_meanwhile_acks_the_named(
     world: World,
 ) -> None:
-    a, *_ = ids_of(world.rival.put_many(list("abc")))
+    a, *_ = world.put("abc")
     batch = world.tube.take_arrow(3)
     named = world.ids("bc")
 

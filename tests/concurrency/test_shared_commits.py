@@ -44,7 +44,7 @@ def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
 
 def taken_together(world: World, letters: str, *counts: int) -> list[Taken]:
     """What calls of these sizes take in one commit."""
-    world.rival.put_many(list(letters))
+    world.put(letters)
     return together(world.tube, *counts)
 
 
@@ -90,7 +90,7 @@ def refuse(*_: object) -> int:
 def test_acks_and_takes_when_they_wait_together_are_as_one_after_the_other(
     world: World, calls: list[int | str], results: list[str], after: str
 ) -> None:
-    world.rival.put_many(list("abcdefgh"))
+    world.put("abcdefgh")
     # The first is the rival's.
     held = ids_of(world.rival.take_many(1)) + ids_of(world.tube.take_many(2))
     ids = dict(zip("abc", held, strict=True))
@@ -242,7 +242,7 @@ def while_one_commits(
 
 
 def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -> None:
-    world.rival.put_many(list("abc"))
+    world.put("abc")
     taken: list[list[int]] = []
 
     def first(tube: Tube) -> Any:

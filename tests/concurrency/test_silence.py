@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import FOR_EVER, end_heartbeat, names
 from tests.queries import select
 from tests.thorough import thorough
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue, Tube
 
 pytest.importorskip("moto", reason="the emulated S3")
@@ -174,29 +174,6 @@ def test_put_arrow_when_it_is_large_is_sent_by_a_client_that_has_time_for_it(
         assert max(used) > 20
         assert used[-1] == 5
         assert opened.statistics("large")["tasks"]["total"] == 20_001
-
-
-@pytest.fixture(scope="module")
-def orphan() -> Iterator[Tube]:
-    """A tube of a store whose endpoint refuses connections from now on."""
-    with served() as gone:
-        queue = gone.open("s3://bucket/queue", ManualClock(), SHORT)
-        end_heartbeat(queue)
-        queue.cfg(ttr=FOR_EVER)
-        tube = queue.create_tube("work")
-        tube.put_many(["a", "b"])
-        tube.take(0)
-    yield tube
-    queue._context.session.stop()
-
-
-@pytest.mark.parametrize("verb", ["put", *thorough("take", "ack", "peek")])
-def test_verb_when_connections_are_refused_says_that_nothing_was_written(
-    orphan: Tube, verb: str
-) -> None:
-    with pytest.raises(StoreError, match="Connection refused") as caught:
-        VERBS[verb][0](orphan, 1)
-    assert type(caught.value) is StoreError
 
 
 @pytest.mark.parametrize("kind", ["hang", *thorough("503")])

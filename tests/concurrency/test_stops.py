@@ -18,32 +18,21 @@ from tubeq_spark import Bury, FailedTasks, Queue, TubeNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
-
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Batch, Tube
 
 MOST_COMMITS = 12
 
 
-def frame(world: World) -> DataFrame:
-    return world.spark.sql("""SELECT data FROM VALUES ('"a"'), ('"b"') AS v(data)""")
-
-
 def taken(world: World, letters: str) -> list[int]:
     """Tasks of which this session has taken the first two, in one lease segment."""
-    world.rival.put_many(list(letters))
+    world.put(letters)
     return ids_of(world.tube.take_many(2))
 
 
 def spoilt(world: World) -> None:
     """Tasks of which the first cannot be read."""
     spoil(world.rival, ids_of(world.rival.put_many(["a", "b"]))[0], "a")
-
-
-def in_segments_of_one(world: World) -> None:
-    for letter in "abcdef":
-        world.rival.put(letter)
 
 
 def one_that_closes(world: World) -> Queue:
@@ -58,7 +47,7 @@ def batch_after_an_error(world: World) -> Batch:
     world.rival.put("x")
     world.rival.take_arrow(1).release(error="first")
     world.rival.truncate()
-    world.rival.put_many(list("abcd"))
+    world.put("abcd")
     return world.tube.take_arrow(4)
 
 
@@ -72,7 +61,7 @@ def process(world: World, batch: Batch) -> None:
 CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], tuple[str, ...]]] = {
     "put_df with a key": (
         lambda w: f"key {w.version()}",
-        lambda w, key: w.tube.put_df(frame(w), key=key),
+        lambda w, key: w.tube.put_df(w.frame("ab"), key=key),
         ("", "ar br"),
     ),
     "take where the head cannot be read": (
@@ -88,7 +77,7 @@ CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], t
     ),
     "close": (one_that_closes, lambda _, queue: queue.close(), ("at bt", "ar br")),
     "sweep that compacts": (
-        in_segments_of_one,
+        lambda w: w.put_each("abcdef"),
         lambda w, _: w.mine.sweep(),
         ("ar br cr dr er fr", "ar br cr dr er fr"),
     ),

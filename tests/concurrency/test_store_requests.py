@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.concurrency.s3_store import COMMIT, ROOT, Store, before_commit
+from tests.concurrency.s3_store import Store, before_commit
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
+from tests.programs import started
 from tests.queries import counted, select
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.location import path_table
@@ -173,21 +173,6 @@ def test_put_when_rivals_commit_first_keeps_its_file_and_takes_the_next_version(
     assert stored(store, place) == ["ar", "zr", "zr", "zr"]
 
 
-def test_ack_when_a_rival_acks_first_counts_both(
-    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tube.put("a")
-    tube.put("b")
-    mine, theirs = taken(tube), taken(rival)
-    before_commit(monkeypatch, lambda: rival.ack(theirs))
-    asked = requests(store, lambda: tube.ack(mine), COMMIT)
-    # The rival's ack is the first. The ack does not look before: the rival's take and ack cost a PUT each.
-    assert [line.split()[-1] for line in asked] == ["200", "412", "412", "200"]
-    assert stored(store, place) == []
-    with opened(store, place) as queue:
-        assert queue.statistics("work")["tasks"]["done"] == 4
-
-
 # -- a commit that comes late ---------------------------------------------------------------------
 
 
@@ -212,32 +197,6 @@ def pass_hours(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints after each few commits."""
     monkeypatch.setattr(tidying, "EVERY", 4)
-
-
-@pytest.mark.usefixtures("short_logs")
-def test_put_when_it_was_paused_until_its_version_is_removed_begins_anew(
-    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def grow() -> None:
-        for _ in range(4):
-            rival.put("z")
-            rival.ack(taken(rival))
-        handles_of(rival)._background.wait()
-
-    def grow_old() -> None:
-        grow()
-        pass_hours(store, monkeypatch)
-        grow()
-
-    before_commit(monkeypatch, grow_old)
-    tube.put("a")
-    assert stored(store, place) == ["ar"]
-    keys = store.keys(f"{place}/work/_delta_log/".removeprefix("s3://bucket/"))
-    versions = sorted(int(key[-25:-5]) for key in keys if re.search(r"\d{20}.json$", key))
-    assert versions == list(range(versions[0], versions[0] + len(versions)))
-    assert versions[0] > 8
-    rival.put("b")
-    assert stored(store, place) == ["ar", "br"]
 
 
 def test_put_when_it_was_paused_until_another_tool_has_removed_its_file_writes_it_again(
@@ -416,14 +375,7 @@ def test_take_when_the_main_thread_has_ended_reads_what_others_have_committed(
     store: Store, place: str, tube: Tube, where: str
 ) -> None:
     arguments = [place, json.dumps(store.options), where]
-    with subprocess.Popen(
-        [sys.executable, "-c", LATE, *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdin is not None
+    with started(LATE, *arguments) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ended\n"
         for letter in "abcdef":

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.support import WAIT, Probe, on_another_host, rows_of, stored
-from tests.programs import environment
+from tests.concurrency.support import WAIT, on_another_host, rows_of, stored, two_hosts
+from tests.programs import started
 from tubeq_spark import Queue, TaskState
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
-    from tests.concurrency.support import OpenQueue
+    from tests.concurrency.support import OpenQueue, Probe
     from tubeq_spark import Task, Tube
 
 _numbers = itertools.count()
@@ -28,9 +26,7 @@ PROCESSES, KEYS = 4, 1_000
 @pytest.fixture(scope="module")
 def sessions(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
     """Two sessions on two hosts, the first one observed."""
-    probe = Probe()
-    mine, rivals = open_queue(observer=probe), open_queue()
-    return probe, on_another_host(mine), on_another_host(rivals)
+    return two_hosts(open_queue)
 
 
 @pytest.fixture
@@ -149,16 +145,7 @@ print("done", flush=True)
 
 def produce(location: str, processes: int, keys: int, batch: int) -> None:
     """Let processes put all keys at once; returns when all have."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", PRODUCER, location, str(n), str(keys), str(batch)],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(processes)
-    ]
+    running = [started(PRODUCER, location, str(n), str(keys), str(batch)) for n in range(processes)]
     for process in running:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -11,21 +11,20 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.costs import other_costs
-from tests.simulation.history import NEVER, Call, History, Violation
-from tests.simulation.queue_lives import PUTS, TAKES, Lives, key_of
+from tests.simulation.history import NEVER, PUTS, TAKES, Call, History, Violation
+from tests.simulation.queue_lives import Lives
+from tests.simulation.queue_puts import WIPES, Puts
 from tests.simulation.queue_takes import Takes
 from tests.simulation.queue_task import BURIED, DELAYED, GONE, READY, STORED, TAKEN, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 #: Errors that a verb may raise when nothing is wrong with the storage; each has a rule here.
 _RULED = ("NotTakenError", "TaskNotFoundError", "TubeBusyError")
 _ALLOWED = ("TubeExistsError", "QueueStateError")
 #: Microseconds for which a verb is surely tried again after conflicts.
 _RETRIED = 100_000_000
-#: Verbs that free all keys of a tube.
-_WIPES = ("truncate", "drop")
 #: What `why` says of tasks that are not ready.
 _WHY = {
     "is delayed": DELAYED,
@@ -90,6 +89,13 @@ class Checker:
             if other.last > call.first or other.ended >= call.began - since
         ]
 
+    def last_of(self, call: Call, *verbs: str) -> int:
+        """When the last call of these verbs began that surely came before another call."""
+        calls = self.history.earlier(call, *verbs)
+        return max(
+            (other.first for other in calls if other.returned and other.before(call)), default=-1
+        )
+
     # -- rules -----------------------------------------------------------------------------------
 
     def _check_lives(self) -> None:
@@ -116,7 +122,9 @@ class Checker:
                 self.fail("no tube", call, call.text)
         elif call.error == "ConflictError" and call.ended - call.began > _RETRIED:
             return
-        elif call.error == "SessionError" and self.lives.has_session(call.args.get("other"), call):
+        elif call.error == "SessionError" and self.lives.sessions.has_session(
+            call.args.get("other"), call
+        ):
             self.fail("session", call, call.text)
         elif call.error not in _ALLOWED and not (
             call.error in _BY_FAULTS
@@ -153,83 +161,6 @@ class Checker:
             return state.kind != TAKEN or state.owner != call.session
         return state.kind not in ((BURIED,) if call.verb == "kick_many" else STORED)
 
-    def _check_put(self, call: Call) -> None:
-        items = call.args["items"]
-        wanted = {key_of(item["data"]): item for item in items}
-        # A key that comes twice returns one task twice.
-        shown = {task["task_id"]: task for task in call.tasks()}
-        added = [task for task in shown.values() if key_of(task["data"]) in wanted]
-        ids = [task["task_id"] for task in added]
-        if ids != sorted(set(ids)):
-            self.fail("ids", call, f"ids are not in the order of the items: {ids}")
-        for task in added:
-            self._check_fields(call, task, wanted[key_of(task["data"])])
-        count = call.result if call.verb == "put_arrow" else len(added)
-        if not count or "capacity" in self.history.tubes[call.tube]:
-            self._check_capacity(call, len(items), count)
-        self._check_unique(call, wanted, added)
-
-    def _check_fields(self, call: Call, task: dict[str, Any], item: Mapping[str, Any]) -> None:
-        at = self.lives.windows[call.first]
-        if not at.low <= task["created"] <= at.high:
-            self.fail("created", call, f"{task['created']} is not in {at}")
-        choices = self.lives.resolved(call, item)
-        for name in ("pri", "utube", "unique"):
-            values = {each.get(name) or None for each in choices}
-            if (task.get(name) or None) not in values:
-                self.fail("fields", call, f"{name} is {task.get(name)}, not {values}")
-
-    def _check_capacity(self, call: Call, wanted: int, added: int) -> None:
-        limits, most = self.lives.limits(call, "capacity")
-        has_keys = any(item.get("unique") is not None for item in call.args["items"])
-        sure, maybe = self.among(call, STORED)
-        if added:
-            if len(sure) + added > most:
-                self.fail("capacity", call, f"{len(sure)} tasks and {added} more in {limits}")
-        elif (
-            not has_keys
-            and (not limits or len(maybe) + wanted <= min(limits))
-            and self.lives.are_known(call.tube)
-            and not self.overlapping(call, PUTS)
-        ):
-            self.fail("capacity", call, f"refused with at most {len(maybe)} tasks in {limits}")
-
-    def _check_unique(self, call: Call, wanted: Mapping[str, Any], added: list[Any]) -> None:
-        keys = [task["unique"] for task in added if task.get("unique") is not None]
-        if len(keys) != len(set(keys)):
-            self.fail("unique", call, f"keys twice: {keys}")
-        for unique in keys:
-            if self._uses_of(call, unique)[0]:
-                self.fail("unique", call, f"the key {unique} is in use")
-        given = {item.get("unique") for item in wanted.values()} - {None}
-        others = [task for task in call.tasks() if key_of(task["data"]) not in wanted]
-        for unique in {task.get("unique") for task in others}:
-            if unique not in given or not self._uses_of(call, unique)[1]:
-                self.fail("unique", call, f"{unique} is not in use, or none of the keys {given}")
-
-    def _uses_of(self, call: Call, unique: str) -> tuple[bool, bool]:
-        """Whether a key is surely in use, and whether it may be: by a stored task, or for a while from a put."""
-        for_us = self.history.tubes[call.tube].get("unique_for") or 0
-        wiped, is_wiped = self._last_of(call, *_WIPES), bool(self.history.earlier(call, *_WIPES))
-        at, sure, maybe = self.lives.windows[call.first], False, False
-        for key, (put, item) in self.lives.puts.items():
-            if item.get("unique") != unique or put.tube != call.tube or put is call:
-                continue
-            kinds = self.lives.kinds_at(key, call)
-            is_known, own = self.lives.is_known(key), self.lives.windows[put.first]
-            sure |= is_known and bool(kinds) and kinds <= {*STORED}
-            sure |= not is_wiped and put.before(call) and at.high < own.low + for_us
-            maybe |= not is_known or bool(kinds & {*STORED}) or put.unknown
-            maybe |= put.last > wiped and at.low <= own.high + for_us
-        return sure, maybe
-
-    def _last_of(self, call: Call, *verbs: str) -> int:
-        """When the last call of these verbs began that surely came before another call."""
-        calls = self.history.earlier(call, *verbs)
-        return max(
-            (other.first for other in calls if other.returned and other.before(call)), default=-1
-        )
-
     def _check_kick(self, call: Call) -> None:
         sure, maybe = self.among(call, [BURIED, f"ended {BURIED}"])
         most = call.args["count"] if call.args["count"] is not None else NEVER
@@ -253,7 +184,7 @@ class Checker:
     def _check_done(self, call: Call, done: int) -> None:
         """Acks, deletes and swept ends of ttls since the tube was created."""
         drops = self.history.earlier(call, "drop")
-        sure = self._last_of(call, "drop")
+        sure = self.last_of(call, "drop")
         since = max((c.first for c in drops if c.outcome != "raised"), default=-1)
         sweeps = [c for c in self.history.earlier(call, "sweep") if c.before(call)]
         # A sweep leaves out a tube whose storage fails.
@@ -310,12 +241,12 @@ class Checker:
             self.fail("why", call, f"{call.result} Not {sure} to {maybe}.")
 
     def _check_joined(self, call: Call) -> None:
-        if self.lives.is_over(call.args["other"], call):
+        if self.lives.sessions.is_over(call.args["other"], self.lives.windows[call.first].low):
             self.fail("session", call, "it was over")
 
     def _check_nothing(self, call: Call) -> None:
         """Fail a check that finds problems, and a repeated put with a key that adds tasks again."""
-        if call.result and not self.history.earlier(call, *_WIPES):
+        if call.result and not self.history.earlier(call, *WIPES):
             self.fail(call.verb, call, f"it returned {call.result}")
 
     def _check_listing(self, call: Call) -> None:
@@ -355,7 +286,7 @@ class Checker:
 
 #: The rules for calls that returned, by their verbs, and whether they need to know the lives of all tasks.
 _RULES: tuple[tuple[Sequence[str], bool, Callable[[Checker, Call], None]], ...] = (
-    (PUTS, False, Checker._check_put),
+    (PUTS, False, lambda checker, call: Puts(checker, call).check()),
     (TAKES, False, lambda checker, call: Takes(checker, call).check()),
     (["tasks_by_state"], False, Checker._check_listing),
     (["identify"], False, Checker._check_joined),

@@ -39,7 +39,7 @@ def other_costs(history: History) -> Iterator[Violation]:
 
 def main() -> None:
     """Write the table, from the quiet plans among 2,000 seeds."""
-    from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
+    from tests.simulation.queue_plans import plan_of  # noqa: PLC0415
     from tests.simulation.queue_run import run  # noqa: PLC0415
 
     logging.disable(logging.CRITICAL)

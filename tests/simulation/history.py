@@ -11,10 +11,33 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from tubeq_spark import Batch, Task
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+#: Microseconds of a second.
+US = 1_000_000
 #: The end of a call whose effect may come at any later time.
 NEVER = 1 << 62
+
+#: Verbs that put tasks, and verbs that take some.
+PUTS = ("put", "put_many", "put_arrow")
+TAKES = ("take", "take_many", "take_arrow", "exchange")
+#: Verbs on named tasks, by the action on each of them.
+NAMED = {
+    "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",
+    "touch": "touch", "touch_many": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
+    "delete_many": "delete", "kick_many": "kick", "peek": "see",
+    "retry": "release", "bury_held": "bury_held", "give_back": "give_back", "renew": "renew",
+}  # fmt: skip
+#: Verbs that leave a session.
+ENDS = ("close", "identify")
+#: Verbs on all tasks of a tube.
+WHOLE = ("truncate", "drop", "release_all")
 
 
 class Violation(NamedTuple):
@@ -177,3 +200,50 @@ def _brief(result: Any) -> str:
     if isinstance(result, list):
         return f"[{'; '.join(_brief(each) for each in result)}]"
     return str(result)
+
+
+#: The fields of a task in a history.
+_FIELDS = ("task_id", "data", "pri", "utube", "attempts", "owner", "error", "unique")
+
+
+def shown(result: Any) -> Any:
+    """A result as a history has it."""
+    if isinstance(result, Task):
+        return _task(result)
+    if isinstance(result, list):
+        return [shown(each) for each in result]
+    if isinstance(result, Batch):
+        return [_row(row) for row in result.table.to_pylist()] if result.count else []
+    if isinstance(result, dict) and "tasks" in result:
+        return {name: result[name] for name in ("tasks", "calls") if name in result}
+    if hasattr(result, "first_task_id"):
+        return result.count
+    return result if isinstance(result, int | str) else None
+
+
+def _task(task: Task) -> dict[str, Any]:
+    found = {name: getattr(task, name) for name in _FIELDS}
+    times = {name: _of(getattr(task, name)) for name in ("created", "next_event", "taken_at")}
+    found |= {"state": task.state.value, "ttl": _span(task.ttl), "ttr": _span(task.ttr)}
+    return found | times
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a batch."""
+    found = {name: row[name] for name in ("task_id", "pri", "utube", "attempts")}
+    data = {name: row[name] for name in ("n", "s", "l") if name in row} or json.loads(row["data"])
+    found |= {"data": data, "state": "t", "created": _of(row["created"])}
+    return found | {"ttl": _span(row["ttl"]), "ttr": _span(row["ttr"])}
+
+
+def _span(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * US)
+
+
+def _of(moment: dt.datetime | None) -> int | None:
+    return None if moment is None else round(moment.timestamp() * US)
+
+
+def key_of(data: Any) -> str:
+    """The key of a task: its payload."""
+    return json.dumps(data, sort_keys=True)

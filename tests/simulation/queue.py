@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checker import check
 from tests.simulation.history import Violation, again, line_of
-from tests.simulation.queue_acts import Plan, plan_of
 from tests.simulation.queue_notes import check_notes
+from tests.simulation.queue_plans import Plan, plan_of
 from tests.simulation.queue_run import Run, run
 from tests.simulation.scheduler import StuckError
 

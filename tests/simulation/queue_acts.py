@@ -1,268 +1,37 @@
-"""What programs do in a simulation: a plan of acts by a seed, and how each act calls the queue.
-
-An act has a seed of its own, so a plan without some of its acts is still a plan.
-"""
+"""How each act of a plan calls the queue."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import random
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tests.simulation.queue_plans import (
+    FIXED,
+    GIVEN,
+    ITEM,
+    NAMED,
+    OPTIONS,
+    PLAIN,
+    SLEEPS,
+    plain,
+    written,
+)  # fmt: skip
 from tests.simulation.queue_threads import SimEvent
-from tests.simulation.scheduler import Pace
-from tests.simulation.sim_store import Faults
-from tubeq_spark import Backoff, Bury, PutItem, Rate
+from tests.simulation.queue_worked import Worked
+from tubeq_spark import Bury, PutItem
 from tubeq_spark.workers import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from tests.simulation.queue_run import Program
-    from tubeq_spark.tube import Tube
+    from tests.simulation.queue_plans import Act
+    from tests.simulation.queue_program import Program
 
-TYPES = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
-US = 1_000_000
-
-
-class Act(NamedTuple):
-    """A step of one thread of a program."""
-
-    number: int
-    program: int
-    thread: int
-    verb: str
-    tube: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a simulation does.
-
-    Attributes:
-        seed: Its seed.
-        tubes: The options of each tube, as `create_tube` gets them, with `type`.
-        skews: By how many seconds the clock of each program is ahead.
-        faults: The faults of the storage.
-        acts: The acts of all threads.
-        pace: How these change hands.
-        is_quiet: Whether there is one thread, and nothing fails.
-        utubes: The sub-queues of its tasks.
-    """
-
-    seed: int
-    tubes: Mapping[str, Mapping[str, Any]]
-    acts: tuple[Act, ...] = field(repr=False)
-    skews: tuple[float, ...] = (0.0,)
-    faults: Faults = field(default_factory=Faults)
-    pace: Pace = field(default_factory=Pace)
-    is_quiet: bool = False
-    utubes: tuple[str | None, ...] = ("a", "a", "b", "c", None)
-
-    def only(self, acts: tuple[Act, ...]) -> Plan:
-        """The same with some acts. What a part of the acts costs is not known."""
-        return replace(self, acts=acts, is_quiet=self.is_quiet and acts == self.acts)
-
-
-#: How often each verb is called.
-_OFTEN = {
-    "put": 16, "put_many": 6, "put_arrow": 3, "take": 22, "take_many": 8, "take_arrow": 4,
-    "exchange": 7, "ack": 14, "ack_many": 4, "release": 7, "release_many": 2, "touch": 4, "bury": 4,
-    "bury_many": 1, "delete_many": 1, "delete": 3, "peek": 3, "kick": 4, "kick_many": 2, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
-    "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "work": 3, "why": 1, "utubes": 1, "close": 1, "crash": 3,
-    "freeze": 2.5, "sleep": 6, "share": 1.2,
-}  # fmt: skip
-
-
-#: Arguments that are durations.
-_TIMES = ("ttl", "ttr", "delay", "increment", "aging", "unique_for")
-#: How often items get an option, and its values.
-_ITEM: dict[str, tuple[float, tuple[Any, ...]]] = {
-    "pri": (0.4, (0, 1, 2)), "ttl": (0.15, (6.0, 25.0, 90.0)), "ttr": (0.2, (3.0, 12.0)), "delay": (0.2, (1.0, 8.0)),
-}  # fmt: skip
-#: How often verbs on named tasks get an option, and its values.
-_GIVEN: dict[str, tuple[float, tuple[Any, ...]]] = {
-    "delay": (0.4, (2.0, 6.0)), "error": (0.4, ("bad", "worse")), "increment": (1.0, (2.0, 15.0)),
-}  # fmt: skip
-#: Verbs on named tasks: whether the program holds the tasks, how many they are at most, and the options.
-NAMED: dict[str, tuple[bool, int, tuple[str, ...]]] = {
-    "ack": (True, 1, ()), "ack_many": (True, 3, ()), "release": (True, 1, ("delay", "error")),
-    "release_many": (True, 2, ("delay", "error")), "touch": (True, 1, ("increment",)),
-    "bury": (False, 1, ("error",)), "bury_many": (False, 2, ("error",)), "delete": (False, 1, ()),
-    "delete_many": (False, 2, ()), "kick_many": (False, 2, ()), "peek": (False, 1, ()), "why": (False, 1, ()),
-}  # fmt: skip
-#: Verbs on a tube, with the values of their arguments.
-_PLAIN: dict[str, dict[str, tuple[Any, ...]]] = {
-    "kick": {"count": (1, 1, 2, None)}, "truncate": {}, "release_all": {}, "utubes": {},
-    "tasks_by_state": {"state": ("r", "t", "~", "!")},
-}  # fmt: skip
-
-
-#: The seconds of pauses between two calls.
-_SLEEPS = {"sleep": (0.5, 2.0, 5.0, 12.0, 35.0), "nap": (2.3 * 3600,)}
-#: The verbs of `_rush` by their frequencies, and the verbs of `_long`.
-_RUSH = {
-    "put_many": 7, "take": 16, "take_many": 12, "exchange": 6, "ack": 14, "release": 4, "crash": 2,
-    "freeze": 7, "sweep": 5, "sleep": 2,
-}  # fmt: skip
-_LONG = ("put", "put_many", "take", "ack", "exchange")
-_KINDS = {"mixed": 60, "rush": 25, "quiet": 20, "long": 3}
-#: How many acts a plan has.
-_ACTS = 30
-
-
-def plan_of(seed: int) -> Plan:
-    """The plan of a seed."""
-    rng = random.Random(f"plan {seed}")
-    (kind,) = rng.choices(list(_KINDS), list(_KINDS.values()))
-    return {"mixed": _mixed, "quiet": _quiet, "rush": _rush, "long": _long}[kind](seed, rng)
-
-
-def _mixed(seed: int, rng: random.Random) -> Plan:
-    """Programs do anything."""
-    skews = [rng.choice((0.0, 0.0, rng.uniform(-1.5, 1.5))) for _ in range(rng.randint(1, 4))]
-    faults = Faults()
-    if rng.random() < 0.4:
-        faults = Faults(lost=rng.choice((0.02, 0.1)), refused=rng.choice((0.0, 0.02)))
-    stalls = rng.choice((0.0, 0.0, 0.02, 0.1))
-    pace = Pace(rng.choice((0.0, 0.3, 0.9)), stalls, rng.choice((4, 50)))
-    threads = [rng.choice((1, 1, 1, 2)) for _ in skews]
-    return Plan(seed, *_acts(rng, threads, _OFTEN), tuple(skews), faults, pace)
-
-
-def _quiet(seed: int, rng: random.Random) -> Plan:
-    """Nothing fails and nobody is paused, so that the costs are known. Some seeds have rivals."""
-    often = {verb: n for verb, n in _OFTEN.items() if verb not in ("crash", "freeze")}
-    threads = rng.choice(([1], [1, 1], [1, 1, 1], [2]))
-    pace = Pace(every=rng.choice((4, 50)))
-    tubes, acts = _acts(rng, threads, {**often, "nap": 1})
-    return Plan(seed, tubes, acts, (0.0,) * len(threads), pace=pace, is_quiet=True)
-
-
-def _acts(
-    rng: random.Random, threads: Sequence[int], often: Mapping[str, float]
-) -> tuple[dict[str, Any], tuple[Act, ...]]:
-    """One or two tubes, and acts of some threads of each program on them."""
-    names = ["t", "u"][: rng.choice((1, 1, 1, 2))]
-    # Each simulation has a mix of its own, with few kinds of acts, so that these meet more often.
-    weights = {verb: n * rng.choice((0, 0.3, 1, 3)) + 1e-6 for verb, n in often.items()}
-    weights["take"] += 10
-    weights["put"] += 5
-    made = []
-    for number, verb in enumerate(rng.choices(list(weights), list(weights.values()), k=_ACTS)):
-        program = rng.randrange(len(threads))
-        thread = rng.randrange(threads[program])
-        # A simulation begins with tasks.
-        first = rng.choice(("put", "put_many")) if number < 3 else verb
-        made.append(Act(number, program, thread, first, rng.choice(names)))
-    return {name: _options(rng, rng.choice(TYPES)) for name in names}, tuple(made)
-
-
-def _rush(seed: int, rng: random.Random) -> Plan:
-    """Several programs want the same few sub-queues at a time, and are paused between any two requests."""
-    options = _options(rng, rng.choice(("utube", "utubettl", *TYPES)))
-    if rng.random() < 0.8:
-        options = {name: options[name] for name in ("type", "ttr", "ttl") if name in options}
-    programs, verbs = rng.choice((3, 4)), rng.choices(list(_RUSH), list(_RUSH.values()), k=40)
-    verbs[:2] = ["put_many", "put_many"]
-    threads = rng.choice((1, 1, 2))
-    places = [(rng.randrange(programs), rng.randrange(threads)) for _ in verbs]
-    acts = tuple(Act(n, *places[n], verb, "t") for n, verb in enumerate(verbs))
-    pace = Pace(rng.choice((0.3, 0.9)), rng.choice((0.05, 0.15)), rng.choice((4, 50)))
-    return Plan(seed, {"t": options}, acts, (0.0,) * programs, pace=pace, utubes=("a", "a", "b"))
-
-
-def _long(seed: int, rng: random.Random) -> Plan:
-    """A program is paused at a commit for longer than the log keeps commits. Another one works meanwhile."""
-    verbs = [(0, "put"), (0, "halt"), *((0, verb) for verb in rng.choices(_LONG, k=4))]
-    verbs += [(1, verb) for verb in rng.choices(_LONG, k=26)]
-    verbs.insert(6 + rng.randrange(10, 16), (1, "nap"))
-    acts = tuple(Act(n, program, 0, verb, "t") for n, (program, verb) in enumerate(verbs))
-    options = _options(rng, rng.choice(TYPES))
-    return Plan(seed, {"t": options}, acts, (0.0, 0.0), pace=Pace(every=4))
-
-
-#: The options of tubes: a part of the names of the types that have it, how often a tube has it, and its values.
-_OPTIONS: dict[str, tuple[str, float, tuple[Any, ...]]] = {
-    "max_attempts": ("", 0.25, (1, 2, 3)), "most_taken": ("", 0.15, (1, 2, 4)),
-    "unique_for": ("", 0.1, (5.0, 40.0)), "ttr": ("ttl", 0.8, (4.0, 10.0, 30.0)),
-    "ttl": ("ttl", 0.3, (20.0, 60.0, 150.0)), "pri": ("ttl", 0.2, (1,)), "delay": ("ttl", 0.1, (3.0,)),
-    "backoff": ("ttl", 0.25, (Backoff(2.0, 2.0, 10.0, 0.0),)), "aging": ("ttl", 0.15, (2.0,)),
-    "capacity": ("lim", 0.8, (2, 3, 5)), "parallel": ("utube", 0.25, (2, 3)),
-    "rate": ("utube", 0.2, (Rate(1, 10.0), Rate(2, 10.0))),
-    "schema": ("", 0.15, ("n BIGINT, s STRING, l ARRAY<DOUBLE>",)),
-    "storage_mode": ("utube", 0.2, ("ready_buffer",)), "order": ("utube", 0.2, ("fair",)),
-}  # fmt: skip
 _SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64()))])
-#: Options that are never altered.
-_FIXED = ("unique_for", "aging", "storage_mode", "schema")
-
-
-def _options(rng: random.Random, kind: str) -> dict[str, Any]:
-    """The options of a tube of a type."""
-    found: dict[str, Any] = {"type": kind}
-    for name, (types, often, values) in _OPTIONS.items():
-        if types in kind and rng.random() < often:
-            found[name] = rng.choice(values)
-    if "aging" in found:
-        found.pop("order", None)
-    return found
-
-
-def written(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a tube as a history has them."""
-    found = {**options, **plain(options)}
-    if (backoff := found.get("backoff")) is not None:
-        found["backoff"] = [round(backoff.first * US), backoff.factor, round(backoff.most * US)]
-    if (rate := found.get("rate")) is not None:
-        found["rate"] = [rate.tasks, round(rate.seconds * US)]
-    return found
-
-
-def plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a history has them."""
-    return {
-        name: round(value * US) if name in _TIMES and value is not None else value
-        for name, value in given.items()
-    }
-
-
-#: The methods of a tube by which a worker loop takes and ends tasks.
-_WORKED = ("take_many", "exchange", "ack_many", "release_many", "_settle")
-#: How a history names the verbs with which the loop calls the last one.
-_SETTLED = {"release": "retry", "bury": "bury_held", "give_back": "give_back", "renew": "renew"}
-
-
-class _Worked:
-    """A tube for a worker loop. It writes the calls into the history, and checks that handlers of acked tasks returned."""
-
-    def __init__(self, program: Program, tube: Tube, done: set[int]) -> None:
-        self._program, self._tube, self._done = program, tube, done
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._tube, name)
-        if name not in _WORKED:
-            return found
-
-        def written_down(*given: Any, **options: Any) -> Any:
-            verb = _SETTLED[given[0].name] if name == "_settle" else name
-            args = dict(options)
-            if verb == "exchange":
-                args["n"] = args.pop("take")
-            else:
-                args["n" if verb == "take_many" else "ids"] = given[name == "_settle"]
-            if verb == "retry" and self._tube.type.endswith("ttl"):
-                args["backoff"] = [US, 2.0, 3600 * US]
-            acked = args.get("ack", args["ids"] if verb == "ack_many" else ())
-            assert self._done.issuperset(acked), "a task is acked whose handler has not returned"
-            call = functools.partial(found, *given, **options)
-            return self._program.call(verb, self._tube.name, args, call, raises=True)
-
-        return written_down
 
 
 class Turn:
@@ -278,7 +47,7 @@ class Turn:
     def do(self) -> None:
         """Do it."""
         verb = self.act.verb
-        getattr(self, "_named" if verb in NAMED else "_plain" if verb in _PLAIN else f"_{verb}")()
+        getattr(self, "_named" if verb in NAMED else "_plain" if verb in PLAIN else f"_{verb}")()
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -290,7 +59,7 @@ class Turn:
             texts = rng.choice((None, "", "ä\n")), rng.choice((None, [], [0.5, None]))
             found["data"] = {"n": self._serial, "s": texts[0], "l": texts[1]}
         if self.has_ttl:
-            for name, (often, values) in _ITEM.items():
+            for name, (often, values) in ITEM.items():
                 if rng.random() < often:
                     found[name] = rng.choice(values)
         if self.has_utubes:
@@ -430,7 +199,7 @@ class Turn:
             "per_utube": self.rng.choice((1, 2)) if self.has_utubes else 1, "utube": None, "on_error": "release", "time_limit": None,
         }  # fmt: skip
         work = functools.partial(start.work, handler=handler, batch=batch, stop=stop, **options)
-        self._call("work", {}, lambda tube: work(_Worked(self.program, tube, done)))
+        self._call("work", {}, lambda tube: work(Worked(self.program, tube, done)))
 
     # -- named tasks -----------------------------------------------------------------------------
 
@@ -454,7 +223,7 @@ class Turn:
         """The options of a verb on named tasks."""
         found: dict[str, Any] = {}
         for name in NAMED[verb][2]:
-            often, values = _GIVEN[name]
+            often, values = GIVEN[name]
             if self.rng.random() < often and (self.has_ttl or name == "error"):
                 found[name] = self.rng.choice(values)
         return found
@@ -463,7 +232,7 @@ class Turn:
 
     def _plain(self) -> None:
         """Call a verb on the tube."""
-        given = {name: self.rng.choice(values) for name, values in _PLAIN[self.act.verb].items()}
+        given = {name: self.rng.choice(values) for name, values in PLAIN[self.act.verb].items()}
         if self.has_utubes or self.act.verb != "utubes":
             self.program.on(self.act.verb, self.act.tube, **given)
 
@@ -478,12 +247,12 @@ class Turn:
 
     def _alter(self) -> None:
         # A capacity is neither added nor removed; "fair" goes with no aging.
-        fixed = {*_FIXED, "order" if "aging" in self.options else "", "capacity"}
+        fixed = {*FIXED, "order" if "aging" in self.options else "", "capacity"}
         fixed -= {*self.options} & {"capacity"}
-        names = [name for name in _OPTIONS if _OPTIONS[name][0] in self.options["type"]]
+        names = [name for name in OPTIONS if OPTIONS[name][0] in self.options["type"]]
         names = [name for name in names if name not in fixed]
         name = self.rng.choice(names)
-        values = _OPTIONS[name][2]
+        values = OPTIONS[name][2]
         value = self.rng.choice(values if name == "capacity" else (*values, None))
         self._call("alter", written({name: value}), lambda tube: tube.alter(**{name: value}))
 
@@ -511,7 +280,7 @@ class Turn:
         self.program.actor.fuse(self.rng.randint(1, 3), 3 * 3600.0, "CREATE")
 
     def _sleep(self) -> None:
-        self.program.sleep(self.rng.choice(_SLEEPS[self.act.verb]))
+        self.program.sleep(self.rng.choice(SLEEPS[self.act.verb]))
 
     _nap = _sleep
 

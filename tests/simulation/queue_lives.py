@@ -3,60 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.history import NEVER, Call, History
-from tests.simulation.queue_task import ALIVE, GONE, Death, Life, Op, State, Task, Window, by_time
+from tests.simulation.history import NAMED, NEVER, PUTS, TAKES, US, Call, History, key_of
+from tests.simulation.queue_life import Life
+from tests.simulation.queue_ops import Ops, is_only_key
+from tests.simulation.queue_sessions import Sessions
+from tests.simulation.queue_task import State, Task, Window, by_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Verbs that put tasks, and verbs that take some.
-PUTS = ("put", "put_many", "put_arrow")
-TAKES = ("take", "take_many", "take_arrow", "exchange")
-#: Verbs on named tasks, by the action on each of them.
-NAMED = {
-    "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",
-    "touch": "touch", "touch_many": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
-    "delete_many": "delete", "kick_many": "kick", "peek": "see",
-    "retry": "release", "bury_held": "bury_held", "give_back": "give_back", "renew": "renew",
-}  # fmt: skip
-#: Verbs that leave a session.
-ENDS = ("close", "identify")
-#: Verbs on all tasks of a tube.
-WHOLE = ("truncate", "drop", "release_all")
-SECOND = 1_000_000
 #: After this many microseconds all queue objects use a pause, or altered options.
-PAUSED = 6 * SECOND
+PAUSED = 6 * US
 #: Clocks round to a microsecond.
 _NEAR = 2
-#: Microseconds after which all notice that a session is dead, and by which its lease may be shorter.
-_NOTICED, _SLACK = 30 * SECOND, 5 * SECOND
-#: A session is renewed at least once in this many microseconds.
-_BEAT = 20 * SECOND
-#: A take that lasts so long may lose tasks before it returns.
-_SLOW = 2 * SECOND
 #: What never changes of a task.
 _FIXED = ("task_id", "pri", "utube", "created", "unique")
-
-
-def key_of(data: Any) -> str:
-    """The key of a task: its payload."""
-    return json.dumps(data, sort_keys=True)
-
-
-def is_wanted(call: Call, item: Mapping[str, Any]) -> bool:
-    """Whether a take asks for the sub-queue of a task."""
-    utubes = call.args.get("utube")
-    return utubes is None or item.get("utube") in utubes
-
-
-def _is_only_key(task: Mapping[str, Any]) -> bool:
-    """Whether a result shows a task that is gone, but whose key is still in use."""
-    return task["state"] == GONE and task["data"] is None
 
 
 class Put(NamedTuple):
@@ -76,13 +41,14 @@ class Lives:
             before anybody sees it.
         clashes: Results that disagree with an earlier one about what never changes, with a text.
         strangers: Keys of tasks that nobody has put.
-        apart: By how many microseconds the clocks of two programs differ, at most.
+        sessions: The sessions of its queue objects.
+        of_tube: The keys of the tasks of each tube.
     """
 
     def __init__(self, history: History) -> None:
         self._history = history
-        skews = [actor.skew for actor in history.actors.values()] or [0]
-        self._fastest, self.apart = max(skews), max(skews) - min(skews)
+        self.sessions = Sessions(history)
+        self._fastest = max((actor.skew for actor in history.actors.values()), default=0)
         self._alters = [c for c in history.calls if c.verb == "alter" and c.outcome != "raised"]
         self.windows = dict(self._all_windows())
         self.keys: dict[int, str] = {}
@@ -90,16 +56,11 @@ class Lives:
         seen = self._seen()
         self.puts = dict(self._all_puts())
         self.strangers = sorted(seen.keys() - self.puts.keys())
-        self._of_tube: dict[str, list[str]] = defaultdict(list)
+        self.of_tube: dict[str, list[str]] = defaultdict(list)
         for key, put in self.puts.items():
-            self._of_tube[put.call.tube].append(key)
+            self.of_tube[put.call.tube].append(key)
         self.by_key: dict[str, Life] = {}
-        #: The queue objects of each session.
-        self._sharing: dict[str | None, set[str]] = defaultdict(set)
-        for call in history.calls:
-            self._sharing[call.session].add(call.actor)
-        self._deaths = self._all_deaths()
-        ops = self._ops()
+        ops = Ops(history, self).by_key()
         for key, put in self.puts.items():
             task = self._task(key, put, seen.get(key))
             self.by_key[key] = Life(task, ops[key], self.windows)
@@ -119,7 +80,7 @@ class Lives:
         first: dict[str, Mapping[str, Any]] = {}
         for call in self._history.calls:
             for task in call.tasks():
-                if _is_only_key(task):
+                if is_only_key(task):
                     continue
                 key = key_of(task["data"])
                 known = first.setdefault(key, task)
@@ -180,70 +141,12 @@ class Lives:
         created = (at.low, at.high) if seen is None else (seen["created"],) * 2
         most, backoffs = (self._ever(call.tube, name) for name in ("max_attempts", "backoff"))
         items = self.resolved(call, put.item)
-        return Task(key, call.tube, created, items, most, backoffs, self._deaths)
+        return Task(key, call.tube, created, items, most, backoffs, self.sessions.deaths)
 
     def _ever(self, tube: str, name: str) -> list[Any]:
         """All values that an option of a tube ever has."""
         altered = [c.args[name] for c in self._alters if c.tube == tube and name in c.args]
         return [self._history.tubes[tube].get(name), *altered]
-
-    def _silences(self, name: str) -> list[tuple[int, int]]:
-        """The times in which a queue object may not have renewed its session.
-
-        Two silences count as one if there is less than a beat between them.
-        """
-        calls = [call for call in self._history.calls if call.actor == name]
-        # If the requests of a call stall, the thread that renews the session may wait for them.
-        slow = [(call.began, call.ended) for call in calls if call.ended - call.began > _BEAT]
-        found: list[tuple[int, int]] = []
-        for begin, end in sorted([*self._history.actors[name].silent, *slow]):
-            is_near = bool(found) and begin - found[-1][1] < _BEAT
-            first, last = found.pop() if is_near else (begin, end)
-            found.append((first, max(last, end)))
-        return found
-
-    def _all_deaths(self) -> dict[str, Death]:
-        """When the session of each silent actor may be dead for others."""
-        found: dict[str, list[Death]] = defaultdict(list)
-        # A beat may be a third of the ttr old when the silence begins.
-        least = self._history.ttr // 2 - self.apart - _SLACK
-        silences = {name: self._silences(name) for name in self._history.actors}
-        for call in self._history.calls:
-            long = [each for each in silences[call.actor] if each[1] - each[0] > least]
-            if call.session is None or not long:
-                continue
-            begin, end = long[0]
-            # The session surely gets no beat after the last silence has begun.
-            silent = self._history.actors[call.actor].silent
-            over = (silent[-1][0] if silent else NEVER) + self._history.ttr + self.apart + _NOTICED
-            found[call.session].append(Death(begin + least, over if end >= NEVER else NEVER))
-        for call in self._history.calls:
-            if call.verb in ENDS and call.session is not None and call.error != "SessionError":
-                # If the storage fails, tasks are left until others notice the end of the session.
-                over = call.ended + self._history.ttr + self.apart + _NOTICED
-                found[call.session].append(
-                    Death(call.began, NEVER if call.outcome == "raised" else over)
-                )
-        together: dict[str, Death] = {}
-        for session, deaths in found.items():
-            possible, certain = map(min, zip(*deaths, strict=True))
-            # A session that several share may die when any of them does, or live on.
-            is_own = len(self._sharing[session]) == 1
-            together[session] = Death(possible, certain if is_own else NEVER)
-        return together
-
-    def has_session(self, session: str, call: Call) -> bool:
-        """Whether a session surely lives throughout a call: it has just taken tasks, for which it needs a lease."""
-        least = self._history.ttr // 2 - self.apart - _SLACK
-        return self._deaths.get(session, ALIVE).possible > call.ended and any(
-            other.session == session and other.last < call.first and other.result
-            for other in self._history.calls
-            if other.verb in TAKES and other.returned and other.began > call.ended - least
-        )
-
-    def is_over(self, session: str, call: Call) -> bool:
-        """Whether a session was surely over when a call began."""
-        return self._deaths.get(session, ALIVE).certain <= self.windows[call.first].low
 
     def events(self, call: Call, event: str) -> int:
         """How many events of a name a call has surely made."""
@@ -268,89 +171,6 @@ class Lives:
         """The place of a task; `None` if nobody has seen it."""
         seen = next((op.seen for op in self.by_key[key].ops if op.seen is not None), None)
         return None if seen is None else self.order(self.puts[key].call.tube, seen)
-
-    # -- operations ------------------------------------------------------------------------------
-
-    def _ops(self) -> dict[str, list[Op]]:
-        found: dict[str, list[Op]] = defaultdict(list)
-        for call in self._history.calls:
-            ops = self._left(call) if call.outcome == "raised" else self._of_verb(call)
-            if call.verb in ENDS:
-                # A session that others share keeps its tasks, and one whose storage fails leaves them.
-                is_shared = len(self._sharing[call.session]) > 1
-                may_skip = not call.returned or is_shared or self._history.is_faulty
-                ops = (
-                    (key, Op(call, "close", None, may_skip)) for key in self._put_before_end(call)
-                )
-            for key, op in ops:
-                found[key].append(op)
-        return found
-
-    def _put_before_end(self, call: Call) -> Iterator[str]:
-        """The tasks that may have been put before a call ended."""
-        for key, put in self.puts.items():
-            if put.call.first < call.last and call.tube in ("", put.call.tube):
-                yield key
-
-    def _left(self, call: Call) -> Iterator[tuple[str, Op]]:
-        """What a verb that raised may have done."""
-        if call.error == "NotTakenError":
-            # What is left of a batch goes back.
-            for number in call.args.get("batch", ()):
-                if number in self.keys:
-                    yield self.keys[number], Op(call, "close", None, may_skip=True)
-        # The queue object may have closed after the commit of a take, and released the tasks.
-        if call.error in ("StoreError", "QueueStateError") and call.verb in TAKES:
-            yield from self._of_take(call, {})
-        if call.error == "StoreError" and call.verb in WHOLE:
-            # It makes several commits.
-            for key in self._put_before_end(call):
-                yield key, Op(call, call.verb, None, may_skip=True)
-
-    def _of_verb(self, call: Call) -> Iterator[tuple[str, Op]]:
-        """What a verb does to the tasks of its tube."""
-        shown = {key_of(task["data"]): task for task in call.tasks() if not _is_only_key(task)}
-        if call.verb in PUTS:
-            yield from self._of_put(call, shown)
-        elif call.verb in NAMED:
-            yield from self._of_named(call, call.args["ids"], shown)
-        elif call.verb in TAKES:
-            yield from self._of_named(call, call.args.get("ack", ()), {})
-            yield from self._of_take(call, shown)
-        elif call.verb == "tasks_by_state":
-            yield from ((key, Op(call, "see", task)) for key, task in shown.items())
-        elif call.verb == "kick" and call.result != 0:
-            yield from ((key, Op(call, "kick", None, True)) for key in self._put_before_end(call))
-        elif call.verb in WHOLE:
-            yield from (
-                (key, Op(call, call.verb, None, call.unknown)) for key in self._put_before_end(call)
-            )
-
-    def _of_put(self, call: Call, shown: Mapping[str, Any]) -> Iterator[tuple[str, Op]]:
-        wanted = {key_of(item["data"]) for item in call.args["items"]}
-        for key in wanted:
-            if key in self.puts and self.puts[key].call is call:
-                yield key, Op(call, "put", shown.get(key), call.unknown)
-        for key in shown.keys() - wanted:
-            # Until somebody takes or sweeps, the task may be shown as its dead session has left it.
-            is_left = shown[key].get("owner") in self._deaths
-            yield key, Op(call, "see", None if is_left else shown[key])
-
-    def _of_named(
-        self, call: Call, ids: list[int], shown: Mapping[str, Any]
-    ) -> Iterator[tuple[str, Op]]:
-        action = NAMED.get(call.verb, "ack")
-        for key in (self.keys[number] for number in ids if number in self.keys):
-            yield key, Op(call, action, shown.get(key), call.unknown)
-
-    def _of_take(self, call: Call, shown: Mapping[str, Any]) -> Iterator[tuple[str, Op]]:
-        for key, task in shown.items():
-            yield key, Op(call, "take", task, call.unknown)
-        if not call.returned or call.ended - call.began > _SLOW:
-            # It may also have taken tasks that it has lost, or given back, before it returned.
-            for key in self._of_tube[call.tube]:
-                if is_wanted(call, self.puts[key].item):
-                    yield key, Op(call, "take", None, may_skip=True)
 
     # -- what is sure ----------------------------------------------------------------------------
 
@@ -377,13 +197,13 @@ class Lives:
     def others(self, call: Call) -> Iterator[str]:
         """The tasks of a call's tube that are not in its result, and whose lives are known."""
         shown = {key_of(task["data"]) for task in call.tasks()}
-        for key in self._of_tube[call.tube]:
+        for key in self.of_tube[call.tube]:
             if key not in shown and self.is_known(key):
                 yield key
 
     def are_known(self, tube: str) -> bool:
         """Whether the lives of all tasks of a tube are known, so that they can be counted."""
-        return all(self.is_known(key) for key in self._of_tube[tube])
+        return all(self.is_known(key) for key in self.of_tube[tube])
 
     def is_known(self, key: str) -> bool:
         """Whether the life of a task is known."""

@@ -6,7 +6,9 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.simulation.queue_lives import PAUSED, TAKES, is_wanted, key_of
+from tests.simulation.history import TAKES, key_of
+from tests.simulation.queue_lives import PAUSED
+from tests.simulation.queue_ops import is_wanted
 from tests.simulation.queue_task import READY, TAKEN
 
 if TYPE_CHECKING:
@@ -184,7 +186,7 @@ class Takes:
 
     def _served_lately(self, utube: str | None, period: int) -> bool:
         # The clock of the program that took it may be ahead.
-        period += self.checker.lives.apart
+        period += self.checker.lives.sessions.apart
         calls = self.checker.overlapping(self.call, TAKES, period)
         return any(
             call.outcome != "returned" or any(task["utube"] == utube for task in call.tasks())

@@ -20,7 +20,8 @@ from unittest import mock
 import pyarrow as pa
 
 from tests.simulation.scheduler import Scheduler, SimThread, running
-from tests.simulation.sim_store import BEGINS, Client
+from tests.simulation.sim_client import Client
+from tests.simulation.sim_store import BEGINS
 from tubeq_spark import Backoff
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.runtime import context, session

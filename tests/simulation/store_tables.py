@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from tests.simulation.sim_store import BEGINS, Client, Faults, SimStore
+from tests.simulation.sim_client import Client
+from tests.simulation.sim_store import BEGINS, Faults, SimStore
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.log import tidying

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import statistics
 from typing import TYPE_CHECKING
@@ -17,19 +16,11 @@ from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.verbs.take import MOST_SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 TASKS, SUBQUEUES, RIVALS, MOST_DECISIONS = 2_000, 100, 4, 5
 #: Seconds of the processor for each task of a decision.
 SECONDS = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    """No log: conflicts are meant."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class Contended:

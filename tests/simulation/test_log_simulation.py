@@ -73,26 +73,6 @@ def _commit(version: int) -> str:
     return f"_delta_log/{version:020}.json"
 
 
-def test_a_checkpoint_that_is_removed_before_it_is_read_is_no_damage(scene: _Scene) -> None:
-    """The reader lists the log again."""
-    writer, reader = scene.program("writer"), scene.program("reader")
-    scene.shorten(writer)
-    # It is only a hint, without which readers list the whole log.
-    del scene.world.files[f"{_LOG}/_last_checkpoint"]
-    checkpoint = f"GET _delta_log/{scene.line.last.number:020}.checkpoint"
-
-    def shorten() -> None:
-        # The last checkpoint before the commits that stay is the next one.
-        scene.shorten(writer)
-        scene.shorten(writer)
-
-    scene.before(reader, checkpoint, shorten)
-    began = scene.line.last.number
-    with reader.process.running():
-        seen = reader.table.newest()
-    scene.line.check_seen(seen, began + 1)
-
-
 def test_a_read_that_is_paused_for_hours_reads_no_old_version(scene: _Scene) -> None:
     """The commit that it asks for was made before it began, and is removed before it asks."""
     writer, reader = scene.program("writer"), scene.program("reader")

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.simulation.queue import judge
-from tests.simulation.queue_acts import plan_of
+from tests.simulation.queue_plans import plan_of
 from tests.simulation.queue_run import run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    """No log: lost answers and crashes are meant."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -5,23 +5,9 @@ The times are simulated, so the rates are exact.
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.simulation.rates import Rate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    """No log: conflicts are meant."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_four_workers_with_few_sub_queues_do_nearly_as_much_as_one() -> None:

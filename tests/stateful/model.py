@@ -16,7 +16,7 @@ import pytest
 
 from tests.oracle.queue import OracleQueue
 from tests.row_oracle import time_events, written
-from tubeq_spark import PutItem, TaskState, TubeqError
+from tubeq_spark import PutItem, TubeqError
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import tasks_of
 
@@ -37,32 +37,25 @@ _TIME_EVENTS = frozenset({"delay", "ttr", "ttl"})
 
 
 def agree(
-    real: Callable[[], Sequence[Task | None]],
-    expected: Callable[[], Sequence[Task | None]],
-    *,
-    in_order: bool = True,
+    real: Callable[[], Sequence[Task | None]], expected: Callable[[], Sequence[Task | None]]
 ) -> None:
     """Both give the same tasks, or both refuse with the same words."""
-    refusal = None
-    wanted: Sequence[Task | None] = []
+    refusal, wanted = None, list[Any]()
     try:
-        wanted = expected()
+        wanted = _comparable(expected())
     except TubeqError as error:
         refusal = error
     if refusal is None:
-        assert _comparable(real(), in_order=in_order) == _comparable(wanted, in_order=in_order)
+        assert _comparable(real()) == wanted
         return
     with pytest.raises(type(refusal)) as caught:
         real()
     assert str(caught.value) == str(refusal)
 
 
-def _comparable(tasks: Iterable[Task | None], *, in_order: bool) -> list[Task | None]:
+def _comparable(tasks: Iterable[Task | None]) -> list[Task | None]:
     # The sessions of both sides have names of their own.
-    found = [task and replace(task, owner=task.owner and "held") for task in tasks]
-    return (
-        found if in_order else sorted(found, key=lambda task: -1 if task is None else task.task_id)
-    )
+    return [task and replace(task, owner=task.owner and "held") for task in tasks]
 
 
 class Model:
@@ -73,8 +66,6 @@ class Model:
         clock: ManualClock,
         ttrs: Mapping[str, float],
         type_name: str,
-        *,
-        joined: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         """Open it.
@@ -83,7 +74,6 @@ class Model:
             clock: That of the other side.
             ttrs: The sessions by name, with their ttr.
             type_name: Of the tube.
-            joined: More queue objects, each with the one whose session it joins.
             options: Of the tube.
         """
         self._clock = clock
@@ -96,17 +86,15 @@ class Model:
         self.queues: dict[str, OracleQueue] = {}
         for who, ttr in ttrs.items():
             self._open(who, ttr)
-        for who, other in (joined or {}).items():
-            self._open(who, ttrs[other], session_uuid=self.queues[other].identify())
         self.first.create_tube("model", type_name, **options)
         self.tubes: dict[str, OracleTube] = {}
         for who, queue in self.queues.items():
             self.tubes[who] = queue["model"]
             self.tubes[who].on_task_change(self._noting(who))
 
-    def _open(self, who: str, ttr: float, **options: Any) -> None:
+    def _open(self, who: str, ttr: float) -> None:
         beside = self.first if self.queues else None
-        queue = self.queues[who] = OracleQueue(self._clock, beside=beside, **options)
+        queue = self.queues[who] = OracleQueue(self._clock, beside=beside)
         queue.cfg(ttr=ttr)
         # As many ids as are asked for: those that the other side has given.
         queue.session.task_ids = lambda _count, _after: SimpleNamespace(  # type: ignore[assignment,method-assign,misc,return-value]
@@ -130,11 +118,6 @@ class Model:
         """The tasks as they were last written down, by their ids."""
         return self.first.place.find("model").rows
 
-    @property
-    def takes(self) -> int:
-        """The number of the last take."""
-        return self.first.place.find("model").takes
-
     def effective(self) -> list[Task]:
         """The tasks as they are by now."""
         tube = next(iter(self.tubes.values()))
@@ -147,19 +130,10 @@ class Model:
         del counts["done"]
         return counts
 
-    def taken_by(self, who: str) -> list[StoredTask]:
-        """What is stored as taken by a session, in leases that last or not."""
-        owner = self.queues[who].session.owner
-        rows = self.rows.values()
-        return [row for row in rows if row.state is TaskState.TAKEN and row.owner == owner]
-
     def held_by(self, who: str) -> list[StoredTask]:
-        """What a session holds."""
-        return [row for row in self.taken_by(who) if not self.is_over(row)]
-
-    def is_over(self, row: StoredTask) -> bool:
-        """Whether its lease is."""
-        return row.next_event is not None and row.next_event <= to_us(self.now)
+        """What a session holds, in leases that last."""
+        owner, now_us = self.queues[who].session.owner, to_us(self.now)
+        return [row for row in self.rows.values() if row.held_by(owner, now_us)]
 
     # -- what happened -----------------------------------------------------------------------
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.s3_store import ROOT, Store, before_commit
+from tests.concurrency.s3_store import Store, before_commit
 from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
+from tests.programs import started
 from tubeq_spark import CommitUnknownError, StoreError, TaskState
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.testing import ManualClock
@@ -107,20 +105,11 @@ def test_look_when_the_last_listing_was_a_minute_ago_reads_nothing_again(
     assert not [line for line, _ in store.requests() if line.endswith(".json")]
 
 
-def test_put_when_a_rival_commits_before_it_is_there_once(
-    queue: Queue, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rival.put("first")
-    before_commit(monkeypatch, lambda: rival.put("b"))
-    tube.put("a")
-    assert sorted(task.data for task in tube.take_many(4)) == ["a", "b", "first"]
-    assert counts(queue)["taken"] == 3
-
-
-def test_take_when_a_rival_takes_before_it_gets_other_tasks(
+def test_put_and_take_when_a_rival_commits_before_them_are_done_once(
     tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tube.put_many(range(4))
+    before_commit(monkeypatch, lambda: rival.put("theirs"))
+    tube.put_many(["mine", "a", "b"])
     theirs: list[int] = []
     before_commit(monkeypatch, lambda: theirs.extend(ids_of(rival.take_many(2))))
     mine = ids_of(tube.take_many(2))
@@ -149,12 +138,7 @@ def test_workers_when_one_is_killed_lose_and_double_nothing(store: Store, place:
         tube = queue.create_tube("work", "fifottl", ttr=LEASE)
         tube.put_many(range(TASKS))
         arguments = [place, json.dumps(store.options), str(LEASE), str(BATCH)]
-        with subprocess.Popen(
-            [sys.executable, "-c", WORKER, *arguments],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as worker:
+        with started(WORKER, *arguments) as worker:
             assert worker.stdout is not None
             acked = [int(number) for number in worker.stdout.readline().split()]
             # It may be anywhere in its next take or ack.
