@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tubeq_spark import (
     NotTakenError,
+    PutItem,
     Queue,
     QueueConfig,
 )
