@@ -74,21 +74,6 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
     assert files_of(place, predicates.is_ready(NOW + MINUTE, None)) == {*SEGMENTS, -50} - {5}
 
 
-def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    names = {5: "x" * 70, 6: "x" * 63 + "z\U00020bb7", 7: "y" * 63 + "\U0010ffff" * 3}
-    for segment, name in names.items():
-        place.put(segment, [segment], utube=name)
-    for segment, name in names.items():
-        assert files_of(place, R.utube == name) == {segment}
-        assert files_of(place, R.utube.is_in(["a", name])) == {segment}
-        assert place.engine.rows(counted(place.tube, R.utube == name)) == [{"n": 1}]
-    # Its first characters are those of a bound, which is no less than it.
-    assert files_of(place, R.utube == names[5][:65]) == {5}
-    assert files_of(place, R.utube > names[7]) == {7}
-    assert files_of(place, R.utube > "z") == set()
-
-
 # -- what runs without the library -------------------------------------------------------------------------
 
 

@@ -60,22 +60,14 @@ def test_range_when_it_passes_a_millisecond_goes_on_in_the_next() -> None:
     assert tick_of(task_id_of(LAST_TICK, SLOTS - 1)) == LAST_TICK
 
 
-def test_tasks_when_the_clock_stands_still_go_on_from_the_last() -> None:
+@pytest.mark.parametrize("back", [0, 10_000_000])
+def test_tasks_when_the_clock_stands_still_or_goes_back_go_on_from_the_last(back: int) -> None:
     mine = numbers()
-    first, second = mine.tasks(3, NOW), mine.tasks(2, NOW)
+    first, second = mine.tasks(3, NOW + back), mine.tasks(2, NOW)
 
     assert first is not None
     assert second is not None
     assert second.first == first.first + 3
-
-
-def test_tasks_when_the_clock_goes_back_go_on_from_the_last() -> None:
-    mine = numbers()
-    first, second = mine.tasks(1, NOW + 10_000_000), mine.tasks(1, NOW)
-
-    assert first is not None
-    assert second is not None
-    assert second.first == first.first + 1
 
 
 def test_tasks_when_another_slot_gave_the_last_id_are_greater_than_it() -> None:

@@ -118,24 +118,18 @@ def read(text: str) -> Expression:
 
 
 READ = {
-    "pri = 1": "pri = 1L",
     "PRI == 1": "pri = 1L",
     "(pri) != (-1)": "pri <> -1L",
     "1 <= pri\n\tand pri<2": "1L <= pri AND pri < 2L",
     "pri = 1 OR pri = 2 AND attempts = 3": "pri = 1L OR (pri = 2L AND attempts = 3L)",
     "(pri = 1 OR pri = 2) AND attempts = 3": "(pri = 1L OR pri = 2L) AND attempts = 3L",
-    "NOT pri = 1 AND NOT NOT pri = 2": "NOT (pri = 1L) AND NOT (NOT (pri = 2L))",
     "pri BETWEEN 1 AND 2 AND pri NOT BETWEEN 3 AND 4": (
         "pri >= 1L AND pri <= 2L AND NOT (pri >= 3L AND pri <= 4L)"
     ),
-    "pri IN (1, 2)": "pri = 1L OR pri = 2L",
     "utube NOT IN ('a')": "NOT (utube = 'a')",
     "utube IS NULL OR (pri = 1) IS NOT NULL": "utube IS NULL OR (pri = 1L) IS NOT NULL",
-    "data LIKE '%x_'": "data LIKE '%x_'",
     "data NOT LIKE 'x'": "NOT (data LIKE 'x')",
-    "utube = ''": "utube = ''",
     "utube = 'it''s'": "utube = CAST(X'69742773' AS STRING)",
-    "ttl > 60": "(ttl / 1000000D) > 60.0D",
     "ttl = ttr AND .5 < ttl": "(ttl / 1000000D) = (ttr / 1000000D) AND 0.5D < (ttl / 1000000D)",
     "ttl IN (1, 2.5, 1e2)": "(ttl / 1000000D) = 1.0D OR (ttl / 1000000D) = 2.5D OR (ttl / 1000000D) = 100.0D",
     "created < TIMESTAMP '2026-11-21'": "created < TIMESTAMP'2026-11-21 00:00:00.000000+00:00'",
@@ -143,7 +137,6 @@ READ = {
         "created < TIMESTAMP'2026-11-21 07:30:00.250000+00:00'"
     ),
     "length(data) > 3": "length(data) > 3L",
-    "length(data) > 3.5": "length(data) > 3.5D",
     "contains(data, '%')": "data LIKE CAST(X'255c2525' AS STRING)",
     "startswith(data, 'a_')": "data LIKE CAST(X'615c5f25' AS STRING)",
     "endsWith(data, 'a')": "data LIKE '%a'",
@@ -151,10 +144,8 @@ READ = {
         "CASE WHEN utube IS NOT NULL THEN utube WHEN data IS NOT NULL THEN data ELSE 'x' END = 'y'"
     ),
     "coalesce(ttl, 5) = 5": "CASE WHEN (ttl / 1000000D) IS NOT NULL THEN ttl / 1000000D ELSE 5.0D END = 5.0D",
-    "TRUE": "TRUE",
     "false OR TRUE": "FALSE OR TRUE",
     "`Data` = 'a'": "data = 'a'",
-    "(pri = 1) = TRUE": "(pri = 1L) = TRUE",
     "NOT utube IS NOT NULL": "utube IS NULL",
     "-1.5 < ttl -- a comment": "-1.5D < (ttl / 1000000D)",
 }
@@ -169,22 +160,16 @@ REFUSED = {
     "pri = 'a'": "pri = 'a' is not possible: Function 'equal' has no kernel matching input types (int64, string)",
     "pri = 1.5": "cannot be compared with fractions",
     "coalesce(task_id, 0) = 1.5": "cannot be compared with fractions",
-    "ttl = '5'": "(double, string)",
-    "created > '2026-11-21'": "(timestamp[us, tz=UTC], string)",
     "created > TIMESTAMP '2026-11-31'": "day is out of range",
-    "created > TIMESTAMP 'x'": "Invalid isoformat string: 'x'",
     "created > TIMESTAMP 5": "Invalid isoformat string: '5'",
     "created > CAST('2026-11-21' AS DATE)": "AS DATE) is not possible",
-    "pri = NULL": "NULL is not possible",
     "pri IN (1, NULL)": "NULL is not possible",
     "pri IN ()": "pri IN () is not possible",
     "pri IN (SELECT 1)": "pri IN (SELECT 1) is not possible",
-    "pri NOT = 1": "; possible are",
+    "pri NOT = 1": "startswith and the columns task_id, state, ",
     "pri IS TRUE": "pri IS TRUE is not possible",
     "pri LIKE '1'": "pri LIKE '1' is not possible: Function 'match_like' has no kernel",
-    "data LIKE utube": "data LIKE utube is not possible",
     "data LIKE 'a' ESCAPE '!'": "is not possible",
-    "pri AND TRUE": "pri AND TRUE is not possible",
     "pri + 1 = 2": "pri + 1 is not possible",
     "pri = - data": "-data cannot be",
     "data = 'a\\n'": "engines differ in the meaning of a backslash",
@@ -193,14 +178,11 @@ REFUSED = {
     "data = 'a' 'b'": "CONCAT('a', 'b') is not possible",
     "pri = 9223372036854775808": "int too big to convert",
     f"pri = {'9' * 5_000}": "inf is no literal",
-    "lower(data) = 'a'": "LOWER(data) is not possible",
     "length(data, 1) = 1": "LENGTH(data, 1) is not possible",
     "length(pri) = 1": "LENGTH(pri) is not possible: Function 'utf8_length' has no kernel",
     "contains(data, utube)": "CONTAINS(data, utube) is not possible",
     "coalesce(pri, 'a') = 1": "COALESCE(pri, 'a') is not possible",
-    "EXISTS (SELECT 1)": "EXISTS(SELECT 1) is not possible",
     f"{'(' * 500}TRUE{')' * 500}": "recursion",
-    f"{'NOT ' * 1000}TRUE": "recursion",
     "utube = '\ud800'": "without lone surrogates",
 }
 
@@ -216,13 +198,6 @@ def test_condition_when_it_is_none_or_engines_differ_is_refused(text: str) -> No
         read(text)
 
     assert REFUSED[text] in str(refused.value)
-
-
-def test_condition_when_it_is_refused_names_what_is_possible() -> None:
-    with pytest.raises(
-        InvalidOptionError, match=r"IS NULL, .* length, .* the columns task_id, state"
-    ):
-        read("nothing = 1")
 
 
 @pytest.mark.parametrize("text", ["", 5, None, ["pri = 1"]])

@@ -251,22 +251,6 @@ def test_causes_of_a_failed_request_to_a_store_are_told_with_what_helps(
     assert in_one_line(causes) == expected
 
 
-@pytest.mark.parametrize(
-    ("code", "named"),
-    [
-        ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
-        ("NoSuchBucket", "create the bucket"),
-        ("RequestTimeTooSkewed", "set this host's"),
-        ("ExpiredToken", "have expired"),
-        ("AccessDenied", "the right to"),
-    ],
-)
-def test_causes_when_a_store_refuses_have_its_code_and_what_helps(code: str, named: str) -> None:
-    reason = in_one_line(answered("403 Forbidden", code))
-    assert f"403 Forbidden: {code}: Not so. (" in reason
-    assert named in reason
-
-
 # -- options that a program gives anew ---------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,10 +20,6 @@ from tubeq_spark.model.times import (
     to_us,
     us_from_seconds,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 UTC = dt.datetime(2026, 1, 1, 12, 0, 0, 123_457, tzinfo=dt.UTC)
 
@@ -59,10 +54,6 @@ def test_never_stays_never_and_so_does_what_lies_beyond_the_last_moment() -> Non
     assert plus(LAST_US - 1, 1) == LAST_US
 
 
-def _conflicts() -> Callable[[], int]:
-    return iter([2, 2, 2, 4, 9]).__next__
-
-
 @pytest.mark.parametrize(
     ("waits", "elapsed", "jitter", "expected"),
     [
@@ -79,13 +70,12 @@ def test_waits_double_up_to_the_cap_and_end_with_the_time(
     assert list(waits.waits(lambda: next(elapsed), lambda: jitter)) == expected
 
 
-def test_waits_when_asked_very_often_stay_at_the_cap() -> None:
+def test_waits_when_asked_very_often_stay_at_the_cap_and_go_by_what_is_known_of_conflicts() -> None:
     *_, last = RetryWaits(5_000, 1, 0.05, 2.0).waits(lambda: 0.0, lambda: 1.0)
     assert last == 2.0
-
-
-def test_waits_when_no_lock_keeps_rivals_apart_are_the_same_after_each_conflict() -> None:
-    waits = RetryWaits(6, 100, 0.5, 3).waits(lambda: 0.0, lambda: 1.0, _conflicts())
+    # Where no lock keeps rivals apart they are the same after each conflict.
+    conflicts = iter([2, 2, 2, 4, 9]).__next__
+    waits = RetryWaits(6, 100, 0.5, 3).waits(lambda: 0.0, lambda: 1.0, conflicts)
     assert list(waits) == [1, 1, 1, 2, 3]
 
 
