@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.commit_loop import Plan
     from tubeq_spark.storage.query import Query
 
-__all__ = ["Case", "Frame", "Recorder", "calling", "entry_of", "recorded"]
 
 T = TypeVar("T")
 #: The columns of an answer without rows: those that any query is read by.

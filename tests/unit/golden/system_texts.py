@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.tables.system_table import SystemTable
 
-__all__ = ["system_cases"]
 
 PATH = Location("/queues/a q")
 CATALOG = Location("main.que`ues", ("main", "que`ues"))

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-__all__ = ["tube_cases"]
 
 ATTEMPTS = (None, 3)
 #: A condition of a program with each form that it may have.
