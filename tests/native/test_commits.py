@@ -73,6 +73,10 @@ def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) ->
     place.writer.rival = lambda: rival.run(once(4))
     assert place.run(once(4)) == Affected()
     assert len(place.stored()) == 2
+    # Without its moment Spark would take it for expired.
+    fresh = Place(place.log.parents[1], -7)
+    _, at_ms = fresh.engine._handles.table(fresh.tube).newest().transactions["app"]
+    assert at_ms is not None
 
 
 def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Place) -> None:

@@ -1,4 +1,4 @@
-"""What the note of a commit has, and what the history tells by it."""
+"""What the note of a commit has, and how far Spark's history is read for a lost answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer keeps no results of tasks that its handler names as failed. No Spark runs."""
+"""Tasks that a handler fails at: they keep no results, and few calls find them. No Spark runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the crawler of `jobs/crawl` makes of the answers of servers."""
+"""What the crawler of `jobs/crawl` makes of the answers of servers, and of the links of a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are unique for ever, whoever leases a slot, and in the order of put."""
+"""Numbers that are unique for ever, whoever leases a slot, and the segments that rows of a put go to."""
 
 from __future__ import annotations
 

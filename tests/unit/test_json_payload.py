@@ -1,4 +1,4 @@
-"""Payloads as JSON text: what goes in comes out, and what would not is refused."""
+"""Payloads as JSON text: what goes in comes out, and the verdict on a column is that on each text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package exports, though it imports it late."""
+"""What the package exports, though it imports it late, and that programs use no more than that."""
 
 from __future__ import annotations
 

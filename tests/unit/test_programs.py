@@ -1,4 +1,4 @@
-"""How programs end: `tubeq` and those of `jobs/` by the same codes and with one sentence, also where a package is missing."""
+"""How programs end: by the same codes and with one sentence; and what they need to be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow tables that are put: numbers, segments and values as of single rows."""
+"""Arrow tables that are put: numbers, segments and values as of single rows, also of Python's values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and names in SQL text: nothing that they hold can end a literal or name a source."""
+"""Values, names and programs' conditions in SQL text: nothing in them ends a literal or names a source."""
 
 from __future__ import annotations
 

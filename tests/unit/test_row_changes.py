@@ -1,4 +1,4 @@
-"""What a statement makes of a row, by its expressions, is what the rules written by hand say."""
+"""What a statement, or time, makes of a row is what the rules written by hand say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The length of a session's lease, and the heartbeat that is to keep it."""
+"""The length of a session's lease, the heartbeat that keeps it, and how often others are looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that wait for one that gets no answer of its storage."""
+"""Threads that wait for one that gets no answer of its storage, and threads that cannot be started."""
 
 from __future__ import annotations
 

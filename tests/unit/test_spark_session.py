@@ -1,4 +1,4 @@
-"""What a session and a platform must have, told without starting one: settings, messages, entry points."""
+"""What a session, a platform and a store need, told without starting one: settings, messages, options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that somebody stops end in a line; what fails by itself is shown as it is. No Spark runs."""
+"""Streams and loops that a signal stops end in a line, at any step. No Spark runs."""
 
 from __future__ import annotations
 

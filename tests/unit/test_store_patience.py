@@ -1,4 +1,4 @@
-"""The requests of a verb share the time that they may lose; its commits have time of their own."""
+"""Requests to a store that fail: the time that a verb may lose, their errors, and options given anew."""
 
 from __future__ import annotations
 

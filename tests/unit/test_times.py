@@ -1,4 +1,4 @@
-"""Moments and durations in microseconds, with never, and the waits between the attempts of an operation."""
+"""Moments, durations and leases in microseconds, with never, and the waits between attempts of an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent of worker processes, with tiny programs as its children."""
+"""The parent of worker processes with tiny programs as its children, and a child whose call is overdue."""
 
 from __future__ import annotations
 
