@@ -11,6 +11,7 @@ import pytest
 
 from tests.power.disk import require_root
 from tubeq_spark import Queue, StoreError
+from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import plain_table
 
 if TYPE_CHECKING:
@@ -82,6 +83,20 @@ def test_put_when_the_disk_is_nearly_full_is_refused_and_all_else_goes_on(
             assert task is not None
             tube.ack(task.task_id)
         assert queue.statistics("work")["tasks"]["done"] == 5
+
+
+def test_put_when_the_disk_is_full_in_the_middle_of_it_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        before = files(tmp_path / "work")
+        with monkeypatch.context() as patch:
+            patch.setattr(data_files, "_statistics", full)
+            with pytest.raises(StoreError, match="No space left"):
+                tube.put("b")
+        assert files(tmp_path / "work") == before
 
 
 def fill(tube: Tube) -> None:

@@ -206,6 +206,7 @@ def slots() -> Iterator[Case]:
     yield lease("one of a bucket was never used")
     yield lease("one of a bucket is free", free)
     yield lease("a bucket is in use, another slot is free", busy, free)
+    yield lease("a bucket is in use, another slot was never used", busy, leased(3, TICK + 5))
     yield lease("all are in use", busy, busy)
     yield lease("the answer is lost", affected=[CommitUnknownError("lost", -1)])
     held = SlotLease(3, "member 1", TICK)
