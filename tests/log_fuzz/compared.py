@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tests.log_fuzz.world import World
     from tubeq_spark.storage.log.snapshot import Snapshot
 
-__all__ = ["differences"]
 
 #: Columns of which all readers are asked for a value: with bounds in the statistics of files, and without.
 _ASKED = ("utube", "utube", "task_id", "state", "pri", "data", "attempts")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tests.log_fuzz.verbs import Act
     from tests.log_fuzz.world import World
 
-__all__ = ["ACTS"]
-
 
 def _rows(world: World, name: str, count: int) -> pa.Table:
     schema = pa.schema(world.table(name).schema().to_arrow())

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tests.log_fuzz.verbs import Act
 
-__all__ = ["Outcome", "run"]
-
 
 @dataclass(slots=True)
 class Outcome:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tests.log_fuzz.verbs import Act
     from tests.log_fuzz.world import World
 
-__all__ = ["acts_of"]
 
 #: Statements about a table, and how often each is run, in comparison.
 _STATEMENTS = {

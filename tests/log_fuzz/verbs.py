@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     #: Does something to a tube; of what others did meanwhile it may be refused.
     Act = Callable[[World, str], object]
 
-__all__ = ["REFUSALS", "VERBS"]
 
 #: What a verb may say where others have changed the table behind it.
 REFUSALS = (NotTakenError, TaskNotFoundError)

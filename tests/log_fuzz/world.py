@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Task, Tube
 
-__all__ = ["TUBES", "World"]
 
 TUBES = {"plain": "fifottl", "hosts": "utubettl"}
 #: Characters of texts that are made up.

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = [
-    "PLANTED",
-    "Planted",
-    "checkpoint",
-    "commit",
-    "data_file",
-    "made_sound",
-]
 
 _OLD = 2 * 3600
 

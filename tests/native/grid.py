@@ -41,20 +41,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.tables.schema import NewTable
 
-__all__ = [
-    "SCHEMAS",
-    "TUBE",
-    "about",
-    "every_row",
-    "place_of",
-    "plain_values",
-    "queries",
-    "rows_of",
-    "statements",
-    "table_of",
-    "table_of_dicts",
-    "table_of_tube",
-]
 
 T = TypeVar("T", Select, Statement)
 

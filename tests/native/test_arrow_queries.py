@@ -19,32 +19,20 @@ from tubeq_spark.storage.arrow.select import answer
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
-    TRUE,
     Expression,
-    Greatest,
-    Length,
-    Like,
-    Literal,
-    Lower,
-    Mapped,
     Micros,
-    Moment,
     Quotient,
-    Seconds,
     Type,
     case,
     integer,
     literal,
     null,
-    real,
     row,
-    small,
 )
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import (
     Aggregate,
-    Among,
     Function,
     Select,
     collected,
@@ -154,7 +142,7 @@ def test_queries_of_the_cases_when_asked_find_rows_of_each_table(
     assert len(empty) <= 4
 
 
-# -- conditions and values that no case has --------------------------------------------------------------
+# -- conditions and values that no case has: `tests/unit/test_expressions.py` has each node by itself ----
 
 TEXTS = ("plain", None, "O'Neil")
 CONDITIONS: dict[str, Expression] = {
@@ -163,65 +151,24 @@ CONDITIONS: dict[str, Expression] = {
     "of NULL": predicates.of_utubes([None]),
     "in a state that owners end": predicates.effective_state(NOW, None, over=["session/1"]) == "t",
     "in no state": predicates.effective_state(NOW, None).is_null(),
-    "up to": (R.pri < small(3)) | ((R.pri == small(3)) & (R.task_id <= 200)),
-    "after": ~((R.pri < small(3)) | ((R.pri == small(3)) & (R.task_id <= 200))),
     "named or not": R.task_id.is_in([1, 2, 999]) | R.utube.is_in(["plain", ""]),
     "neither": R.task_id.not_in([1, 2]) & ~R.utube.is_in(["plain", ""]),
-    "not a comparison with NULLs": ~(R.ttl > 5) | R.ttr.is_null(),
-    "a comparison that is NULL": (R.ttl > 5).is_null(),
-    "a comparison that is not NULL": (R.ttl > 5).is_not_null(),
-    "equal to NULL": R.utube == null(Type.STRING),
-    "not equal to NULL": R.utube != null(Type.STRING),
-    "the same as NULL": R.utube.same_as(null(Type.STRING)),
-    "not the same": ~R.utube.same_as(R.owner),
-    "in NULL": R.utube.is_in(["plain", null(Type.STRING)]),
-    "not in NULL": R.utube.not_in(["plain", null(Type.STRING)]),
-    "among": Among(R.utube, TEXTS, Type.STRING),
-    "not among": ~Among(R.utube, TEXTS, Type.STRING),
-    "not among texts alone": ~Among(R.utube, ["plain"], Type.STRING),
-    "among numbers": Among(R.claim, [-5, -6], Type.BIGINT),
-    "not among numbers": ~Among(R.claim, [-5, -6], Type.BIGINT),
-    "among numbers and NULL": Among(R.claim, [-5, None], Type.BIGINT),
-    "not among numbers and NULL": ~Among(R.claim, [-5, None], Type.BIGINT),
     "an end": R.claim == -(2**63),
     "the other end": R.task_id >= 2**63 - 1,
-    "an INT beside a BIGINT": R.pri < 2**40,
     "NULL": null(Type.BOOLEAN),
-    "true": TRUE,
     "false": FALSE,
 }
 
 
 VALUES: dict[str, Expression] = {
-    "lower": Lower(R.owner),
-    "like": Like(R.utube, "%a\\_%"),
-    "like one character": Like(R.utube, "_"),
-    "like a quote": Like(R.utube, "%'%"),
-    "length": Length(R.utube),
-    "seconds": Seconds(R.ttl),
-    "more seconds": Seconds(R.ttl) > real(59.5),
-    "greatest": Greatest((R.ttl, R.ttr)),
-    "greatest of three": Greatest((R.ttl, R.ttr, literal(5))),
-    "mapped": Mapped(R.segment, ((-5, 1), (10, -(2**63)))),
-    "microseconds as a moment": Moment(R.ttl),
-    "same": R.utube.same_as(R.owner),
-    "in": R.pri.is_in([small(1), small(-(2**31))]),
     "moment": Micros(R.next_event),
     "later": predicates.plus_us(R.next_event, 60_000_000, LATER),
     "due": predicates.due_at(),
     "readied": predicates.readied_state(2),
-    "no branch": case((R.ttl > 5, R.ttl + 5)),
-    "a branch of NULL": case((R.state == "t", null(Type.STRING)), other=R.utube),
-    "difference": R.pri - 2 - 1,
-    "quotient": Quotient(R.ttr, 8),
     "product": R.attempts * 2 - Quotient(R.segment, 1000) * (R.attempts + 1) * 2,
     "backoff": predicates.backoff_us(Backoff(2, 3, 90, 0.5)),
-    "one more": R.attempts + integer(1),
-    "NULL of a number": null(Type.BIGINT),
     "NULL of a count": integer(None),
-    "NULL of a text": null(Type.STRING),
     "a condition": ~(R.state == "r") & (R.ttl > 5),
-    "counts": Literal({"7/urls": 3, "O'Neil": -1}, Type.COUNTS),
 }
 
 

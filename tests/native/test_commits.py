@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -12,34 +12,20 @@ from deltalake import DeltaTable
 
 from tests.native.logs import HOUR, aged
 from tests.native.support import Place, new_rows
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.tables import schema
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def found(place: Place, operation_id: int) -> tuple[int, Affected | None] | None:
     """The version of a commit by the history, and what it changed."""
     commit = place.engine.commit_of(place.tube, operation_id)
     return None if commit is None else (commit.version, commit.affected)
-
-
-def test_commit_when_a_statement_has_landed_is_found_by_its_operation_id(place: Place) -> None:
-    ids = []
-    for statement in (
-        place.statements.put(new_rows(5, [50, 51]), 2, [5]),
-        place.taking({5: [50]}, -5),
-        place.statements.delete_segments([-5]),
-    ):
-        place.run(statement)
-        ids.append(place.newest)
-    changes = [Affected(inserted=2), Affected(updated=1), Affected(deleted=1)]
-    assert [found(place, each) for each in ids] == [*enumerate(changes, 1)]
-    assert found(place, 12345) is None
 
 
 def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_path: Path) -> None:
@@ -72,31 +58,7 @@ def test_ack_when_files_have_no_statistics_counts_what_was_there(
     ack = fresh.statements.delete_segments([5])
     assert fresh.run(ack) == Affected(deleted=2)
     assert found(fresh, fresh.newest) == (2, Affected(deleted=2))
-
-
-def test_commit_says_in_its_user_metadata_what_made_it(place: Place) -> None:
-    put = place.statements.put(new_rows(5, [50]), 1, [5])
-    place.run(put)
-    (newest,) = place.engine.tables.history_rows(place.tube, 1)
-    assert newest["userMetadata"] == (
-        f"tubeq operation=test session=s-1 conflicts=0 tasks=1 changed=1/0/0 marker={place.newest}"
-    )
-    assert newest["version"] == 1
-    assert newest["timestamp"] > 1_600_000_000_000_000
-
-
-def test_append_once_says_when_it_was_made_so_that_spark_does_not_take_it_for_expired(
-    place: Place,
-) -> None:
-    before = to_us(SystemClock().now()) // 1_000
-    rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
-    place.run(Statement(place.tube, new=rows, once=("app", 3), size=1))
-
-    log = Path(str(path_of(place.tube)), "_delta_log", f"{place.version(place.tube):020}.json")
-    actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    (txn,) = [action["txn"] for action in actions if "txn" in action]
-    assert (txn["appId"], txn["version"]) == ("app", 3)
-    assert before <= txn["lastUpdated"] <= to_us(SystemClock().now()) // 1_000
+    assert found(fresh, 12345) is None
 
 
 def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) -> None:
@@ -111,6 +73,10 @@ def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) ->
     place.writer.rival = lambda: rival.run(once(4))
     assert place.run(once(4)) == Affected()
     assert len(place.stored()) == 2
+    # Without its moment Spark would take it for expired.
+    fresh = Place(place.log.parents[1], -7)
+    _, at_ms = fresh.engine._handles.table(fresh.tube).newest().transactions["app"]
+    assert at_ms is not None
 
 
 def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Place) -> None:
@@ -119,6 +85,8 @@ def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Plac
         place.put(5, [50])
     assert outcome_of(failed.value) is Outcome.CONFLICT
     assert place.engine.tables.properties(place.tube)[schema.FENCE] == "1"
+    (newest,) = place.engine.tables.history_rows(place.tube, 1)
+    assert newest["operation"] == "SET TBLPROPERTIES"
     assert place.engine.tables.properties(place.tube).get("tubeq.nothing") is None
 
 

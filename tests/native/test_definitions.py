@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pytest
 from deltalake import DeltaTable, Schema
 
 from tests.native.support import Place
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.storage.location import path_of, path_table
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
@@ -74,17 +73,3 @@ def test_new_table_is_as_the_library_makes_it(tmp_path: Path, number: int) -> No
     assert [field["metadata"]["comment"] for field in fields] == [
         c for _, c in new.columns.values()
     ]
-
-
-def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(5, [50])
-    assert place.engine.tables.set_property(place.tube, "tubeq.fence", "7")
-    place.put(6, [60])
-    table = DeltaTable(path_of(place.tube) or "")
-    assert table.version() == 3
-    assert table.metadata().configuration["tubeq.fence"] == "7"
-    found = pl.scan_delta(table).select("task_id").sort("task_id").collect()
-    assert found.rows() == [(50,), (60,)]
-    history = [commit["operation"] for commit in table.history()]
-    assert history == ["WRITE", "SET TBLPROPERTIES", "WRITE", "CREATE TABLE"]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.logs import log_files_of, versions
+from tests.native.logs import log_files_of
 from tests.native.support import Place
 from tests.other_readers import agrees_with_the_library
 from tubeq_spark.storage.ended import Ended
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot
 
 HOUR = 3_600_000
-#: In place of what it is else, for short tests.
-EVERY = 5
 
 
 def seen(place: Place) -> Snapshot:
@@ -50,53 +48,6 @@ def once(place: Place, app: str, version: int) -> Statement:
 
 def assert_as_the_library_reads_it(place: Place) -> None:
     agrees_with_the_library(seen(place), DeltaTable(str(place.log.parent)))
-
-
-def test_log_when_both_write_it_by_turns_is_the_same_to_both(
-    place: Place, rival: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", EVERY)
-    sides, table = [place, rival], DeltaTable(str(place.log.parent))
-    for n in range(24):
-        side, other = sides[n % 2], sides[n // 2 % 2]
-        first = 1_000 + n * 10
-        side.put(first, [first, first + 1, first + 2], utube=["a", None, "é" * 80])
-        other.run(once(other, f"app-{n % 5}", n))
-        to = side.fresh()
-        assert rival.take({first: [first, first + 1]}, to).updated == 2
-        if n % 3:
-            assert side.run(side.statements.delete_segments([to])).deleted == 2
-        table.update_incremental()
-        rows = table.to_pyarrow_table().slice(0, 1)
-        there = rows.set_column(0, "segment", pa.array([50_000 + n], pa.int64()))
-        write_deltalake(table, there, mode="append")
-        if n % 2:
-            table.delete(f"segment = {50_000 + n}")
-        assert place.stored() == rival.stored()
-        assert_as_the_library_reads_it(place)
-    assert versions(place.log, r"checkpoint\.parquet")
-
-
-def test_table_when_only_a_checkpoint_is_left_is_read_by_the_library(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", EVERY)
-    place.run(once(place, "app", 3))
-    for n in range(EVERY - 1):
-        place.put(10 + n, [100 + n])
-    log = place.log
-    assert versions(log, r"checkpoint\.parquet") == [EVERY]
-    for version in range(EVERY):
-        (log / f"{version:020}.json").unlink()
-    assert_as_the_library_reads_it(place)
-    table = DeltaTable(str(log.parent))
-    assert table.transaction_version("app") == 3
-    assert table.to_pyarrow_table(columns=["task_id"]).num_rows == EVERY
-    fresh = Place(log.parents[1], -7)
-    assert fresh.stored() == place.stored()
-    assert_as_the_library_reads_it(fresh)
-    assert fresh.put(99, [999]).inserted == 1
-    assert_as_the_library_reads_it(fresh)
 
 
 def told_gone(log: Path, version: int) -> list[str]:

@@ -85,35 +85,6 @@ def test_tube_after_many_tasks_and_a_sweep_has_the_files_and_directories_of_afte
     assert size < 4_000_000
 
 
-def test_log_when_it_is_shortened_keeps_no_hidden_file_of_what_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidying, "EVERY", 10)
-    monkeypatch.setattr(LocalRetention, "SECONDS", 0.0)
-    monkeypatch.setattr(LocalRetention, "versions", 5)
-    log = tmp_path / "work" / "_delta_log"
-    with Queue(None, str(tmp_path), engine="native") as queue:
-        tube = queue.create_tube("work")
-        for name in (
-            f".{0:020}.json.crc",
-            f"{1:020}.crc",
-            f".{1:020}.crc.crc",
-            f"{0:020}.{3:020}.compacted.json",
-            f"{2:020}.checkpoint.0000000001.0000000002.parquet",
-            f".{2:020}.checkpoint.parquet.crc",
-        ):
-            (log / name).touch()
-        (log / f".{99:020}.json.crc").touch()
-        for number in range(40):
-            tube.put(number)
-    named = (path.name.lstrip(".") for path in log.iterdir())
-    left = sorted(int(name[:20]) for name in named if name[:20].isdigit())
-    commits = sorted(int(path.stem) for path in log.glob("*.json") if path.stem.isdigit())
-    assert commits[0] > 5
-    assert left[0] == commits[0]
-    assert left[-1] == 99
-
-
 def looks(monkeypatch: pytest.MonkeyPatch, method: str, among: str = "") -> list[str]:
     """The tables that a method of all tables is called for from now on, if their names have a text."""
     looked: list[str] = []

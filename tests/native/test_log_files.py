@@ -147,12 +147,25 @@ def shorten(table: Path, newest: int, before: float) -> int:
     return LocalTable(table).tidying.shorten(newest, before)
 
 
+#: Files that go with the versions 0 to 3, and one that stays.
+OF_OTHERS = (
+    f"{3:020}.crc",
+    f".{0:020}.json.crc",
+    f".{1:020}.crc.crc",
+    f"{0:020}.{3:020}.compacted.json",
+    f"{2:020}.checkpoint.0000000001.0000000002.parquet",
+    f".{2:020}.checkpoint.parquet.crc",
+)
+LATER = f".{99:020}.json.crc"
+
+
 def log_of(directory: Path, newest: int, checkpoints: dict[int, str], last: int | None) -> None:
-    """A log of empty files, and checkpoints with nothing but their ends."""
+    """A log of empty files with some of other programs, and checkpoints with nothing but their ends."""
     directory.mkdir()
+    for name in (*OF_OTHERS, LATER):
+        (directory / name).touch()
     for version in range(newest + 1):
         (directory / f"{version:020}.json").touch()
-    (directory / f"{3:020}.crc").touch()
     for version, kind in checkpoints.items():
         (directory / f"{version:020}.checkpoint{kind}.parquet").write_bytes(b"PAR1PAR1")
     if last is not None:
@@ -183,6 +196,10 @@ def test_shorten_when_there_is_a_whole_checkpoint_removes_what_lies_before_it(
     now = (log / f"{0:020}.json").stat().st_mtime + HOUR
     shorten(tmp_path, VERSIONS + 30, now - 10)
     assert versions(log) == list(range(first, VERSIONS + 31))
+    assert [name for name in OF_OTHERS if (log / name).exists()] == [*OF_OTHERS][
+        : 0 if first else 9
+    ]
+    assert (log / LATER).exists()
     assert shorten(tmp_path, VERSIONS + 30, now - 10) == 0
 
 
@@ -195,7 +212,6 @@ def test_shorten_when_a_version_is_young_keeps_it_and_what_it_is_read_from(tmp_p
     os.utime(young, (now, now))
     shorten(tmp_path, VERSIONS + 30, now - 10)
     assert versions(log)[0] == 10
-    assert not versions(log, "crc")
 
 
 def test_shorten_removes_what_stopped_writers_left_behind_an_hour_ago(tmp_path: Path) -> None:

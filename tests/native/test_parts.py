@@ -15,7 +15,7 @@ from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files
-from tubeq_spark.storage.outcome import EngineError
+from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,8 +121,9 @@ def test_take_and_partial_ack_of_many_tasks_need_the_memory_of_a_part(tmp_path: 
 def test_take_when_a_later_file_has_not_the_task_writes_nothing(place: Place) -> None:
     before, stored = files_of(place), place.stored()
 
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError) as refused:
         place.take(SEGMENTS | {5: [50, 52]}, -50)
 
+    assert refused.value.outcome is Outcome.STALE
     assert files_of(place) == before
     assert place.stored() == stored

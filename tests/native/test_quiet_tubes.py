@@ -14,13 +14,13 @@ from tubeq_spark.model.times import US
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.tables.counts import depth, waiting
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.testing import ManualClock
 
 TUBES = 20
 
@@ -53,11 +53,6 @@ class Counted:
 
     def seen(self) -> tuple[int, int, int]:
         return self.opened, self.listed, self.locked
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture

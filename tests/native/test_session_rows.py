@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import uuid
 from typing import TYPE_CHECKING
@@ -12,11 +11,9 @@ from deltalake import DeltaTable
 
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin import sweeper
-from tubeq_spark.model import ids
 from tubeq_spark.model.membership import Member
 from tubeq_spark.observe import health
 from tubeq_spark.storage.tables.sessions import bucket_of
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,11 +39,6 @@ def files(location: str) -> int:
     return len(DeltaTable(f"{location}/_tubeq_sessions").file_uris())
 
 
-def guess(queue: Queue, slot: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a queue object guess at a slot, whenever it guesses at anything."""
-    monkeypatch.setattr(queue._context.random, "randrange", lambda *_: slot)
-
-
 def test_sessions_when_nobody_sweeps_leave_few_files_and_all_counts(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,24 +55,6 @@ def test_sessions_when_nobody_sweeps_leave_few_files_and_all_counts(
         statistics = queue.statistics("work")
         assert (statistics["calls"]["put"], statistics["tasks"]["ready"]) == (SESSIONS, SESSIONS)
         assert [task.data for task in queue["work"].take_many(SESSIONS)] == list(range(SESSIONS))
-
-
-def test_slot_when_all_of_a_bucket_are_in_use_is_one_of_another_bucket(
-    location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    of_bucket = len(range(5, ids.SLOTS, SLOT_FILES))
-    queues = [Queue(None, location, engine="native", clock=clock) for _ in range(of_bucket + 1)]
-    for queue in queues:
-        guess(queue, 5, monkeypatch)
-        queue["work"].put("a")
-
-    slots = [queue._context.session._numbers.slot for queue in queues]  # type: ignore[union-attr]
-    assert {slot % SLOT_FILES for slot in slots[:-1]} == {5}
-    assert len(set(slots)) == len(slots)
-    assert slots[-1] % SLOT_FILES != 5
-    for queue in queues:
-        queue.close()
 
 
 def test_health_when_sessions_have_left_many_files_says_so(

@@ -74,29 +74,13 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
     assert files_of(place, predicates.is_ready(NOW + MINUTE, None)) == {*SEGMENTS, -50} - {5}
 
 
-def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    names = {5: "x" * 70, 6: "x" * 63 + "z\U00020bb7", 7: "y" * 63 + "\U0010ffff" * 3}
-    for segment, name in names.items():
-        place.put(segment, [segment], utube=name)
-    for segment, name in names.items():
-        assert files_of(place, R.utube == name) == {segment}
-        assert files_of(place, R.utube.is_in(["a", name])) == {segment}
-        assert place.engine.rows(counted(place.tube, R.utube == name)) == [{"n": 1}]
-    # Its first characters are those of a bound, which is no less than it.
-    assert files_of(place, R.utube == names[5][:65]) == {5}
-    assert files_of(place, R.utube > names[7]) == {7}
-    assert files_of(place, R.utube > "z") == set()
-
-
 # -- what runs without the library -------------------------------------------------------------------------
 
 
 def test_kept_rows_when_there_are_too_many_are_the_last_that_were_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "_KEPT_FILES", 2)
-    place = Place(tmp_path, -1).create()
     for segment in (5, 6, 7):
         place.put(segment, [segment])
     files = place.engine._handles.files
@@ -163,11 +147,10 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
 
 
 def test_comparisons_when_a_file_decides_them_read_no_column(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]
+    place: Place, monkeypatch: pytest.MonkeyPatch, opened: list[str]
 ) -> None:
     monkeypatch.setattr(small_files, "_SMALL", 0)
     monkeypatch.setattr(small_files, "BYTES", 0)
-    place = Place(tmp_path, -1).create()
     place.put(5, [50, 51], pri=1)
     place.put(6, [60, 61], pri=[4, 5])
     place.put(7, [70, 71], pri=[2, 4])
@@ -181,11 +164,10 @@ def test_comparisons_when_a_file_decides_them_read_no_column(
 
 
 def test_columns_when_a_file_has_one_value_in_them_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "_SMALL", 0)
     monkeypatch.setattr(small_files, "BYTES", 0)
-    place = Place(tmp_path, -1).create()
     place.put(5, [50, 51], utube="x")
     place.put(6, [60], utube="y" * 31)
     place.put(7, [70], utube="y" * 32)
@@ -203,9 +185,6 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
     assert without(place, query).to_pylist() == answered(query).to_pylist()
     # NULL is a value, and bounds of long texts may be shorter than these.
     assert asked == [["task_id"], ["utube"], ["task_id", "utube"]]
-
-
-# -- what is left to the library ---------------------------------------------------------------------------
 
 
 # -- what others have written, and what is not there -------------------------------------------------------
@@ -243,10 +222,9 @@ def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Pa
 
 @pytest.mark.parametrize("at_once", [small_files._AT_ONCE, 0])
 def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+    place: Place, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(small_files, "_AT_ONCE", at_once)
-    place = Place(tmp_path, -1).create()
     ids = range(50, 1_250)
     place.put(5, ids, data=["x" * 10_000] * len(ids))
     assert len(without(place, ready(place))) == len(ids)

@@ -15,7 +15,6 @@ from deltalake import DeltaTable, write_deltalake
 from tests.native.support import NOW, Place, new_rows
 from tubeq_spark.model.changes import Every, GiveBack
 from tubeq_spark.storage.arrow.columns import table_of
-from tubeq_spark.storage.arrow.statement import RefusedError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.rows import whole_segments
@@ -190,13 +189,3 @@ def test_put_when_the_tube_is_dropped_inserts_nothing_and_does_not_commit(place:
     before = place.version(place.tube)
     assert place.put(READY, [50, 51]) == Affected()
     assert place.version(place.tube) == before
-
-
-def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> None:
-    stored(place)
-    before, version = place.stored(), place.version(place.tube)
-    rows = rows_named((HELD, 70), (KEPT, 70))
-    with pytest.raises(RefusedError) as refused:
-        place.run(place.statements.settle(rows, [(Every(), GiveBack(FRESH, now_us=0))]))
-    assert outcome_of(refused.value) is Outcome.STALE
-    assert (place.stored(), place.version(place.tube)) == (before, version)

@@ -61,15 +61,24 @@ def url() -> Iterator[str]:
 LIMITS = {"timeout": "5s", "connect_timeout": "5s"}
 
 
-def test_options_when_the_program_gives_none_have_time_limits() -> None:
-    assert with_limits({}) == LIMITS
-
-
-@pytest.mark.parametrize("name", ["timeout", "Timeout", "AWS_TIMEOUT", "azure_timeout"])
-def test_options_when_the_program_gives_a_time_limit_have_that_one(name: str) -> None:
-    expected = {name: "90s", "connect_timeout": "5s"}
-    assert with_limits({name: "90s"}) == expected
-    assert with_limits({name: "90s"}, 10 * LARGE) == expected
+@pytest.mark.parametrize(
+    ("options", "size", "expected"),
+    [
+        ({}, 0, LIMITS),
+        ({}, LARGE - 1, LIMITS),
+        # A second more for each megabyte.
+        ({}, 50_000_000, LIMITS | {"timeout": "70s"}),
+        *(
+            ({name: "90s"}, size, {name: "90s", "connect_timeout": "5s"})
+            for name in ("timeout", "Timeout", "AWS_TIMEOUT", "azure_timeout")
+            for size in (0, 10 * LARGE)
+        ),
+    ],
+)
+def test_options_have_time_limits_but_for_those_that_the_program_gives(
+    options: dict[str, str], size: int, expected: dict[str, str]
+) -> None:
+    assert with_limits(options, size) == expected
 
 
 def test_options_when_the_environment_gives_a_time_limit_leave_it_alone(
@@ -79,11 +88,6 @@ def test_options_when_the_environment_gives_a_time_limit_leave_it_alone(
     monkeypatch.setenv("TIMEOUT", "1s")
     monkeypatch.setenv("CONNECT_TIMEOUT", "1s")
     assert with_limits({}) == {"connect_timeout": "5s"}
-
-
-def test_options_when_a_request_moves_much_have_a_second_more_for_each_megabyte() -> None:
-    assert with_limits({}, LARGE - 1) == LIMITS
-    assert with_limits({}, 50_000_000) == LIMITS | {"timeout": "70s"}
 
 
 @pytest.mark.parametrize(
@@ -128,6 +132,8 @@ def refused(url: str, **options: str | None) -> str:
         (403, "InvalidAccessKeyId", "It does not exist.", "AWS_ACCESS_KEY_ID"),
         (404, "NoSuchBucket", "The specified bucket does not exist", "create the bucket"),
         (403, "RequestTimeTooSkewed", "The difference is too large.", "set this host's"),
+        (400, "ExpiredToken", "The token has expired.", "have expired"),
+        (403, "AccessDenied", "Access Denied", "the right to"),
         (503, "SlowDown", "Please reduce your request rate.", "is busy"),
     ],
 )

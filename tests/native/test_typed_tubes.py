@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.native.support import opened
 from tubeq_spark import InvalidOptionError, Queue, StoreError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -45,20 +39,6 @@ def test_create_tube_with_a_type_that_only_spark_makes_says_so(queue: Queue, kin
     with pytest.raises(StoreError, match="needs a Spark session: create the tube with one"):
         queue.create_tube("bad", schema=f"a {kind}")
     assert "bad" not in queue.tubes()
-
-
-def test_put_arrow_when_the_program_fills_its_buffer_anew_keeps_what_was_put(
-    queue: Queue, tmp_path: Path
-) -> None:
-    tube = queue.create_tube("numbers", schema="n BIGINT")
-    buffer = np.arange(3, dtype=np.int64)
-    tube.put_arrow(pa.table({"n": buffer}))
-    buffer[:] = 99
-    tasks = tube.take_many(2) + tube.take_many(1)
-    assert [task.data["n"] for task in tasks] == [0, 1, 2]
-    with opened(tmp_path) as other:
-        stored = [other["numbers"].peek(task.task_id).data["n"] for task in tasks]
-    assert stored == [0, 1, 2]
 
 
 def test_put_arrow_of_a_part_of_a_large_table_does_not_keep_all_of_it(queue: Queue) -> None:

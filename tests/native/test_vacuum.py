@@ -18,11 +18,6 @@ from tubeq_spark.storage.location import path_of
 OLD, YOUNG = 3 * 3600, 3600
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, -1).create()
-
-
 def directory_of(place: Place) -> Path:
     return Path(path_of(place.tube) or "")
 

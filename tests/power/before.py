@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from tests.chaos.journal import Life, Op
 
-__all__ = ["Before", "versions_of"]
 
 #: Commits are dated in whole milliseconds. A longer time would leave the outcome of two verbs of one thread open, of
 #: which only the first can be: a task may then be gone by a take and an ack of which nothing is known.

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-__all__ = ["Moment", "Recorder", "restore"]
 
 #: The names in directories, by the directory's path below the root: files have a number, directories none.
 Names = dict[str, dict[str, int | None]]

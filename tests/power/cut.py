@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.power.disk import Disk
     from tubeq_spark import Queue, Task
 
-__all__ = ["SHORT_LOG", "Cut", "PowerCut"]
 
 #: Logs that are shortened all the time, as `Place` has it: so many versions stay, for so many seconds;
 #: it is looked after them each so many versions.

@@ -15,8 +15,6 @@ from typing import Self
 
 import pytest
 
-__all__ = ["Disk", "require_root"]
-
 #: EXT4_IOC_SHUTDOWN, and its flag that writes nothing more, the file system's journal included.
 _SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, 2
 #: Directory entries and removals are durable after a second rather than after five.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["disagreements", "tables_of"]
-
 
 #: In place of rows.
 _FAILED = "cannot be read:"

@@ -72,18 +72,9 @@ def segments(*files: FileInOrder) -> list[int]:
     return [head.segment for head in heads(files, TUBE, NOW)[1]]
 
 
-def test_heads_when_all_are_ready_are_those_with_the_priority_of_the_first() -> None:
-    files = [file(3, 0, 1), file(4, 0, 9), file(5, 1, 2)]
-    assert heads(files, TUBE, NOW) == ((0,), [Head(3, 5), Head(4, 5)])
-
-
-def test_heads_when_a_segment_has_several_files_count_it_once() -> None:
-    files = [file(3, 0, 1), file(4, 0, 4), file(3, 0, 9, rows=2)]
-    assert heads(files, TUBE, NOW)[1] == [Head(3, 7), Head(4, 5)]
-
-
-def test_beginning_when_the_first_segment_has_several_files_is_also_other_segments() -> None:
-    files = [file(3, 0, 1), file(3, 0, 2), file(4, 0, 4)]
+def test_heads_are_of_the_priority_of_the_first_and_count_a_segment_of_several_files_once() -> None:
+    files = [file(3, 0, 1), file(4, 0, 4), file(3, 0, 9, rows=2), file(5, 1, 2)]
+    assert heads(files, TUBE, NOW) == ((0,), [Head(3, 7), Head(4, 5)])
     assert chosen(heads(files, TUBE, NOW)[1], wanted=5, rivals=1) == {(), (4,)}
 
 
@@ -100,25 +91,23 @@ def test_heads_when_a_higher_priority_may_wait_in_a_file_are_none_of_the_lower(m
     assert segments(file(2, -1, 1, **may_be), file(3, 0, 2), file(4, 0, 3)) == []
 
 
-def test_heads_when_a_segment_has_lower_priorities_too_leave_it_out() -> None:
-    assert segments(file(3, 0, 1), file(4, 0, 2, pri=None), file(5, 0, 3)) == [3, 5]
+#: Files that do not count: of lower priorities too, of a tube that had this name before, of rows that are no tasks.
+OTHERS = {
+    "lower priorities": file(2, 0, 1, pri=None),
+    "another tube": file(2, 0, 1, tube=TUBE - 1),
+    "own rows": FileInOrder(
+        None, ToldFile(1, {"tube": TUBE, "segment": SEGMENT_0, "state": None}, {})
+    ),
+}
 
 
-def test_heads_when_a_tube_had_this_name_before_do_not_have_its_rows() -> None:
-    assert segments(file(3, 0, 1, tube=TUBE - 1), file(4, 0, 2)) == [4]
+@pytest.mark.parametrize("said", OTHERS)
+def test_heads_when_a_file_has_other_rows_leave_it_out(said: str) -> None:
+    assert segments(OTHERS[said], file(4, 0, 2)) == [4]
 
 
-def test_heads_when_a_tube_has_rows_of_its_own_do_not_have_these() -> None:
-    own = FileInOrder(None, ToldFile(1, {"tube": TUBE, "segment": SEGMENT_0, "state": None}, {}))
-    assert segments(own, file(4, 0, 2)) == [4]
-
-
-def test_heads_when_a_tube_has_no_priorities_compare_none() -> None:
+def test_heads_when_a_tube_has_no_priorities_compare_none_and_without_bounds_are_not_told() -> None:
     told = ToldFile(5, {"tube": TUBE, "segment": 3, "state": "r"}, {})
     assert heads([FileInOrder((1,), told)], TUBE, NOW) == ((), [Head(3, 5)])
-
-
-def test_heads_when_a_file_is_without_bounds_are_not_told() -> None:
-    told = ToldFile(5, {"tube": TUBE, "segment": 3, "state": "r"}, {})
     with pytest.raises(UntoldError):
         heads([FileInOrder(None, told)], TUBE, NOW)

@@ -1,12 +1,14 @@
-"""What the note of a commit has, and what the history tells by it."""
+"""What the note of a commit has, and how far Spark's history is read for a lost answer."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tubeq_spark.errors import StoreError
 from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.storage.note import (
     Note,
@@ -17,7 +19,11 @@ from tubeq_spark.storage.note import (
     note_in,
     text_with_note,
 )
+from tubeq_spark.storage.spark.reads import find_commit
 from tubeq_spark.storage.statement import Affected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -71,3 +77,67 @@ def test_operation_ids_differ_whatever_a_program_does_with_its_random_numbers() 
         random.seed(1)
         ids.append(new_operation_id())
     assert len({*ids, 0}) == 101
+
+
+# -- the history of Spark ----------------------------------------------------------------------------
+
+
+MINUTE_US = 60_000_000
+#: When the statement was sent, in minutes: more than clocks may differ by after the log begins.
+SENT = 1_000
+
+
+def log_of(
+    first: int, newest: int, limits: list[int] | None = None
+) -> Callable[[int], list[dict[str, Any]]]:
+    """A log with one commit a minute, whose versions are its minutes; reads so many of the newest."""
+    versions = range(newest, first - 1, -1)
+
+    def read(limit: int) -> list[dict[str, Any]]:
+        if limits is not None:
+            limits.append(limit)
+        return [
+            {
+                "version": v,
+                "timestamp": v * MINUTE_US,
+                "operation": "MERGE",
+                "userMetadata": f"tubeq operation=put session=s conflicts=0 marker={v}",
+            }
+            for v in versions[:limit]
+        ]
+
+    return read
+
+
+def version_of(operation_id: int, read: Callable[[int], list[dict[str, Any]]]) -> int | None:
+    """The version of the commit that is found; here operation ids are versions."""
+    found = find_commit(read, operation_id, SENT * MINUTE_US)
+    return found and found.version
+
+
+@pytest.mark.parametrize("later", [0, 1, 300, 5_000])
+def test_history_when_others_have_committed_since_is_read_back_to_the_statement(later: int) -> None:
+    for version in (SENT, SENT + later):
+        assert version_of(version, log_of(0, SENT + later)) == version
+
+
+def test_history_when_no_one_has_committed_since_is_not_read_to_its_begin() -> None:
+    limits: list[int] = []
+
+    assert version_of(-1, log_of(0, SENT, limits)) is None
+
+    assert len(limits) == 1
+    assert limits[0] < SENT
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_history_of_a_log_that_was_never_cleaned_or_begins_before_is_read_to_its_end(
+    first: int,
+) -> None:
+    assert version_of(first, log_of(first, first + 10)) == first
+    assert version_of(-1, log_of(first, first + 10)) is None
+
+
+def test_history_when_its_begin_is_younger_than_the_statement_does_not_tell() -> None:
+    with pytest.raises(StoreError, match="cleaned"):
+        version_of(-1, log_of(SENT + 1, SENT + 10))

@@ -53,18 +53,19 @@ def submit_behind_one(commits: Commits, numbers: list[int]) -> list[str | BaseEx
         return [future.exception(WAIT) or future.result() for future in rest]
 
 
-def test_submit_when_the_commit_fails_fails_for_all_of_the_group() -> None:
-    results = submit_behind_one(Commits(RuntimeError("storage")), [1, 2])
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        (RuntimeError("x"), {RuntimeError}),
+        (KeyboardInterrupt(), {KeyboardInterrupt, CommitUnknownError}),
+    ],
+)
+def test_submit_when_the_commit_fails_or_is_interrupted_raises_for_all_of_the_group(
+    failure: BaseException, raised: set[type[BaseException]]
+) -> None:
+    results = submit_behind_one(Commits(failure), [1, 2])
 
-    assert [str(error) for error in results] == ["storage", "storage"]
-
-
-def test_submit_when_the_committing_thread_is_interrupted_tells_the_others_that_it_is_unknown() -> (
-    None
-):
-    results = submit_behind_one(Commits(KeyboardInterrupt()), [1, 2])
-
-    assert {type(error) for error in results} == {KeyboardInterrupt, CommitUnknownError}
+    assert {type(error) for error in results} == raised
 
 
 def test_submit_when_threads_of_the_last_group_ask_again_gathers_them() -> None:

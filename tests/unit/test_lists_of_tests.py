@@ -12,10 +12,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
 from _pytest.mark.expression import Expression
 
-from tests.case_list import CASES, case_list, cases_of, cases_with_tests
+from tests.case_list import CASES, case_list, cases_with_tests
 from tests.left_on_spark import LEFT
 
 ROOT = Path(__file__).parents[2]
@@ -103,22 +102,6 @@ def test_case_list_when_read_has_each_case_with_its_tests() -> None:
     for path in TESTS.glob("acceptance/test_case_*.py"):
         text = path.read_text(encoding="utf-8")
         assert re.findall(r"def (test_(?:\d{3}_\d{2}|x_[a-z]\d+)\w*)", text) == []
-
-
-@pytest.mark.parametrize(
-    ("docstring", "cases"),
-    [
-        (None, []),
-        ("A take waits.", []),
-        ("Case 010-4.", ["010-4"]),
-        ("Cases 030-4, 040-10 and X-B3: a take waits.", ["030-4", "040-10", "X-B3"]),
-        ("Case U1.", ["U1"]),
-    ],
-)
-def test_cases_of_a_docstring_are_those_it_names_first(
-    docstring: str | None, cases: list[str]
-) -> None:
-    assert cases_of(docstring) == cases
 
 
 def test_choice_for_old_sparks_when_read_names_tests_that_are_collected() -> None:

@@ -1,4 +1,4 @@
-"""How programs end: `tubeq` and those of `jobs/` by the same codes and with one sentence, also where a package is missing."""
+"""How programs end: by the same codes and with one sentence; and what they need to be installed."""
 
 from __future__ import annotations
 
@@ -247,6 +247,17 @@ def test_missing_package_is_named_with_the_extras_that_bring_it(
     assert capsys.readouterr().err == said
 
 
+def ended(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of Python that has ended."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=environment(TUBEQ_ENGINE="auto"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("package", "program", "extra"),
@@ -260,13 +271,7 @@ def test_missing_package_is_named_with_the_extras_that_bring_it(
 def test_import_of_what_is_missing_names_the_extra_that_serves(
     package: str, program: str, extra: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {program}"],
-        env=environment(TUBEQ_ENGINE="auto"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended(f"import sys; sys.modules[{package!r}] = None; {program}")
     last = done.stderr.strip().splitlines()[-1]
     assert package in last
     assert last.endswith(how_to_install(extra))
@@ -297,20 +302,24 @@ with InMemoryQueue(ManualClock()) as memory, Queue(None, sys.argv[1]) as queue:
         print(*(stats["tasks"][state] for state in ("ready", "taken", "buried", "done")))
         swept = each.sweep()
         print([name for name, of in swept.tubes.items() if of.error])
+with open("/proc/self/status") as status:
+    (resident,) = [line.split()[1] for line in status if line.startswith("VmRSS:")]
+print(int(resident) // 1024)
 """
+#: The memory of a worker without Spark, in megabytes.
+MOST = 150
 
 
 @pytest.mark.processes
-def test_queues_in_memory_and_on_local_files_need_no_extra(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, f"{tmp_path}/q"],
-        env=environment(TUBEQ_ENGINE="auto"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.skipif(sys.platform != "linux", reason="it asks /proc")
+def test_queues_in_memory_and_on_local_files_need_no_extra_and_little_memory(
+    tmp_path: Path,
+) -> None:
+    done = ended(_PROGRAM, f"{tmp_path}/q")
     assert done.stderr == ""
-    assert done.stdout == "4\n1 1 1 1\n[]\n" * 2
+    *said, resident = done.stdout.splitlines()
+    assert said == ["4", "1 1 1 1", "[]"] * 2
+    assert int(resident) <= MOST
 
 
 # -- the one line that tells why something failed -----------------------------------------------------

@@ -1,4 +1,4 @@
-"""Arrow tables that are put: numbers, segments and values as of single rows."""
+"""Arrow tables that are put: numbers, segments and values as of single rows, also of Python's values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.ids import BUCKETS, Numbering, Range, hash_of, spread
 from tubeq_spark.payloads.arrow_values import is_bad, places
 from tubeq_spark.payloads.shown_table import named_tasks
+from tubeq_spark.storage.arrow.columns import array, records
 from tubeq_spark.verbs.put_rows import buckets_of, segments_of
 
 
@@ -101,3 +102,49 @@ def test_named_tasks_when_a_table_has_errors_have_them() -> None:
 def test_named_tasks_when_errors_are_bad_are_refused(errors: list[Any]) -> None:
     with pytest.raises(InvalidOptionError, match="error"):
         named_tasks(pa.table({"task_id": [1, 2], "error": errors}))
+
+
+# -- arrays of Python values -------------------------------------------------------------------------
+
+
+MOMENT = pa.timestamp("us", "UTC")
+TEXTS = ["", "a", "\u00e9\U0001f600", "a\0b", "x" * 1_000]
+
+
+@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.parametrize(("value", "error"), [(5, TypeError), ("\ud800", UnicodeEncodeError)])
+def test_array_when_a_value_is_no_text_is_refused(
+    value: object, error: type[Exception], count: int
+) -> None:
+    with pytest.raises(error):
+        array([value] * count, pa.string())
+
+
+def test_records_when_maps_lie_in_other_columns_have_dicts_everywhere() -> None:
+    counts = pa.map_(pa.string(), pa.int64())
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("calls", counts),
+            ("last", pa.struct([("calls", counts), ("at", pa.int64())])),
+            ("all", pa.list_(counts)),
+        ]
+    )
+    full = {
+        "n": 1,
+        "calls": {"put": 1, "take": 2},
+        "last": {"calls": {"ack": 3}, "at": 7},
+        "all": [{"bury": 4}, {}, None],
+    }
+    empty = {"n": None, "calls": None, "last": None, "all": None}
+    rows = [full, empty, full | {"last": {"calls": None, "at": None}, "calls": {}}]
+
+    assert records(pa.Table.from_pylist(rows, schema)) == rows
+
+
+def test_records_when_a_map_has_a_key_twice_are_refused() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    rows = pa.table({"calls": pa.array([[("put", 1), ("put", 2)]], kind)})
+
+    with pytest.raises(ValueError, match="twice"):
+        records(rows)

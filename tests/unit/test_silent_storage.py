@@ -1,16 +1,25 @@
-"""Threads that wait for one that gets no answer of its storage."""
+"""Threads that wait for one that gets no answer of its storage, and threads that cannot be started."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tubeq_spark import CommitUnknownError, StoreError, TubeqError
+from tubeq_spark.runtime.heart import Heart
+from tubeq_spark.storage.durability.background import Background
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 SILENT = StoreError("operation timed out", passes=True)
 
@@ -102,3 +111,62 @@ def test_close_when_the_storage_does_not_answer_work_in_the_background_says_so_a
     background.wait()
     assert done == []
     assert "checkpoints" in caplog.text
+
+
+# -- a system without threads ------------------------------------------------------------------------
+
+
+WAIT = 60.0
+
+
+def refused(_: threading.Thread) -> None:
+    msg = "can't start new thread"
+    raise RuntimeError(msg)
+
+
+@contextmanager
+def no_threads() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        yield
+
+
+@pytest.fixture
+def beats() -> SimpleQueue[None]:
+    return SimpleQueue()
+
+
+@pytest.fixture
+def heart(beats: SimpleQueue[None]) -> Heart:
+    return Heart("a heart", lambda: beats.put(None), lambda: 0.0)
+
+
+def test_heart_when_its_thread_could_not_be_started_beats_from_the_next_start_on(
+    heart: Heart, beats: SimpleQueue[None]
+) -> None:
+    with no_threads(), pytest.raises(RuntimeError, match="new thread"):
+        heart.start()
+
+    heart.start()
+
+    beats.get(timeout=WAIT)
+    heart.stop()
+
+
+def test_heart_when_its_thread_could_not_be_started_can_be_stopped(heart: Heart) -> None:
+    with no_threads(), pytest.raises(RuntimeError, match="new thread"):
+        heart.start()
+
+    heart.stop()
+
+
+def test_background_when_its_thread_cannot_be_started_does_all_after_the_next_work() -> None:
+    background, done = Background(), list[str]()
+    with no_threads():
+        background.run(lambda: done.append("a"))
+        background.wait()
+
+    background.run(lambda: done.append("b"))
+    background.wait()
+
+    assert done == ["a", "b"]

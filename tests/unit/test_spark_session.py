@@ -1,4 +1,4 @@
-"""What a session and a platform must have, told without starting one: settings, messages, entry points."""
+"""What a session, a platform and a store need, told without starting one: settings, messages, options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from tubeq_spark import Queue, StoreError, local_session, spark_conf
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.spark.open_location import unsafe_storage
+from tubeq_spark.storage.spark import open_location as asking
+from tubeq_spark.storage.spark.open_location import store_options, unsafe_storage
 from tubeq_spark.storage.spark.spark_session import delta_package
 from tubeq_spark.storage.spark.spark_settings import asked, delta_is_on, missing_settings
 
@@ -284,3 +285,84 @@ def test_make_without_a_suitable_java_says_one_sentence(
 def test_make_when_a_target_needs_no_java_asks_for_none(tmp_path: Path, target: str) -> None:
     made = make(without_java(tmp_path), "--dry-run", target)
     assert (made.returncode, "java" in made.stdout.lower()) == (0, False)
+
+
+# -- options of stores -------------------------------------------------------------------------------
+
+
+KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "s"}
+OPTIONS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s"}
+
+
+@pytest.fixture(autouse=True)
+def hadoop(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What Hadoop's files have."""
+    found: dict[str, str] = {}
+    monkeypatch.setattr(asking, "hadoop_setting", lambda _, name: found.get(name))
+    return found
+
+
+@pytest.mark.parametrize("where", ["session", "program", "hadoop"])
+def test_store_options_of_s3_are_those_of_hadoops_client(
+    hadoop: dict[str, str], where: str
+) -> None:
+    told = {**KEYS, "fs.s3a.session.token": "t", "fs.s3a.endpoint.region": "eu-central-1"}
+    prefix = "spark.hadoop." if where == "program" else ""
+    settings = {f"{prefix}{name}": value for name, value in told.items()}
+    if where == "hadoop":
+        hadoop.update(settings)
+        settings = {}
+
+    assert store_options(session_with(settings), "s3a://bucket/queue") == {
+        **OPTIONS,
+        "AWS_SESSION_TOKEN": "t",
+        "AWS_REGION": "eu-central-1",
+    }
+
+
+def test_store_options_of_s3_when_the_bucket_has_settings_are_those() -> None:
+    settings = {**KEYS, "fs.s3a.bucket.mine.secret.key": "mine"}
+    assert store_options(session_with(settings), "s3a://mine/q") == {
+        **OPTIONS,
+        "AWS_SECRET_ACCESS_KEY": "mine",
+    }
+    assert store_options(session_with(settings), "s3://other/q") == OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "ssl", "expected"),
+    [
+        ("s3.amazonaws.com", None, {}),
+        ("minio:9000", None, {"AWS_ENDPOINT_URL": "https://minio:9000"}),
+        (
+            "minio:9000",
+            "false",
+            {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true"},
+        ),
+        (
+            "http://minio:9000",
+            None,
+            {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true"},
+        ),
+    ],
+)
+def test_store_options_of_s3_when_it_is_another_server_have_its_address(
+    endpoint: str, ssl: str | None, expected: dict[str, str]
+) -> None:
+    settings = {**KEYS, "fs.s3a.endpoint": endpoint}
+    if ssl is not None:
+        settings["fs.s3a.connection.ssl.enabled"] = ssl
+    assert store_options(session_with(settings), "s3a://bucket/q") == {**OPTIONS, **expected}
+
+
+def test_store_options_when_the_session_tells_half_or_nothing_leave_it_to_the_environment() -> None:
+    half = {"fs.s3a.access.key": "a"}
+    assert store_options(session_with(half), "s3a://bucket/q") is None
+    assert store_options(session_with({}), "s3a://bucket/q") is None
+    assert store_options(session_with(KEYS), "gs://bucket/q") is None
+
+
+def test_store_options_of_azure_have_the_key_of_the_account() -> None:
+    settings = {"fs.azure.account.key.me.dfs.core.windows.net": "k"}
+    place = "abfss://files@me.dfs.core.windows.net/q"
+    assert store_options(session_with(settings), place) == {"AZURE_STORAGE_ACCOUNT_KEY": "k"}

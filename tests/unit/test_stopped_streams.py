@@ -1,4 +1,4 @@
-"""Streams that somebody stops end in a line; what fails by itself is shown as it is. No Spark runs."""
+"""Streams and loops that a signal stops end in a line, at any step. No Spark runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 import traceback
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +19,7 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tubeq_spark import StoreError
+from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.storage.rows import PutsSeen
 from tubeq_spark.storage.spark.put_frame_rows import CountedFrame
 from tubeq_spark.storage.statement import PutIdentity
@@ -26,6 +29,8 @@ from tubeq_spark.verbs import put_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
+
 
 #: What Spark searches in the text of an error of Python (`StreamExecution.PROXY_ERROR`), with each
 #: repetition of this part one more call on the stack.
@@ -245,3 +250,62 @@ def test_log_of_py4j_has_what_failed_and_not_what_was_stopped(
     logging.getLogger("py4j.clientserver").error("There was an exception", exc_info=kind("x"))
 
     assert (caplog.messages == []) == (kind is sink.StreamStoppedError)
+
+
+# -- signals -----------------------------------------------------------------------------------------
+
+
+class Struck:
+    """A loop that clears, is woken, and waits; a signal handler runs within it at one of its steps."""
+
+    def __init__(self, step: int) -> None:
+        self.woken = Wake()
+        self.stop = Stop(None, self.woken)
+        self.is_woken = False
+        self._left = step
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        # Where the handler waits for its own thread, this never ends.
+        thread.join(20)
+        self.has_ended = not thread.is_alive()
+
+    def _run(self) -> None:
+        sys.settrace(self._strike)
+        try:
+            self.woken.clear()
+            self.woken.set()
+            self.is_woken = self.woken.wait(20)
+        finally:
+            sys.settrace(None)
+
+    def _strike(self, frame: FrameType, _event: str, _arg: object) -> Any:
+        frame.f_trace_opcodes = True
+        if self._left == 0:
+            # As Python calls it: between two instructions of the thread.
+            self.stop._came(signal.SIGTERM, frame)
+        self._left -= 1
+        return self._strike
+
+
+def test_signal_when_it_comes_at_any_step_of_a_loop_that_waits_wakes_it_and_waits_for_nothing() -> (
+    None
+):
+    for step in count():
+        struck = Struck(step)
+        assert struck.has_ended, step
+        assert struck.is_woken
+        if not struck.stop.is_asked:
+            break
+    assert step > 30
+
+
+def test_stop_when_a_signal_comes_again_is_urgent_unless_each_counts_once() -> None:
+    stops = [Stop(None, Wake()), Stop(None, Wake(), each_once=True)]
+    for stop in stops:
+        stop._came(signal.SIGTERM, None)
+        assert stop.is_asked
+        assert not stop.is_urgent
+        stop._came(signal.SIGTERM, None)
+    assert [stop.is_urgent for stop in stops] == [True, False]
+    stops[1]._came(signal.SIGINT, None)
+    assert stops[1].is_urgent

@@ -1,22 +1,30 @@
-"""The requests of a verb share the time that they may lose; its commits have time of their own."""
+"""Requests to a store that fail: the time that a verb may lose, their errors, and options given anew."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from obstore.exceptions import GenericError
+
+from tubeq_spark import InvalidOptionError, StoreError
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.store import patience
+from tubeq_spark.storage.store import patience, store_options
+from tubeq_spark.storage.store.error_text import in_one_line
 from tubeq_spark.storage.store.patience import (
     Patience,
     finding_out,
     impatient,
+    is_of_file,
     is_patience_over,
     one_patience,
     patiently,
+    request_error,
     verb_patience,
     waits,
 )
 from tubeq_spark.storage.store.store import RequestError
+from tubeq_spark.storage.store.store_options import RenewedOptions
 from tubeq_spark.testing import ManualClock
 
 PATIENCE = Patience(1_000, 30.0)
@@ -25,9 +33,10 @@ REQUEST = 5.0
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    """The clock of the client."""
+    """The clock of the client, and of its options."""
     clock = ManualClock()
     monkeypatch.setattr(patience, "_CLOCK", clock)
+    monkeypatch.setattr(store_options, "_CLOCK", clock)
     # Waits are jittered, and take no time here.
     monkeypatch.setattr(patience, "random", type("Random", (), {"random": lambda: 0.0}))
     return clock
@@ -132,3 +141,207 @@ def test_call_of_another_thread_that_nobody_waits_for_repeats_no_request(
         impatient(lambda: request(clock, 1))()
     assert clock.monotonic() == ManualClock().monotonic() + REQUEST
     request(clock, 1)
+
+
+# -- errors of requests ------------------------------------------------------------------------------
+
+
+KEY = "t/_delta_log/00000000000000000003.json"
+COMMIT = f"Generic S3 error: Error performing PUT http://127.0.0.1:33729/bucket/{KEY} in 4.1ms - "
+#: With a SAS token of Azure's.
+HIDDEN = "Generic MicrosoftAzure error: Error performing PUT REDACTED in 4.1ms - "
+#: On Google Cloud Storage.
+ENCODED = COMMIT.replace("_", "%5F").replace(".json", "%2Ejson")
+TOKEN = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1ms - "
+FAILED = "HTTP error: error sending request"
+RESET = f"{FAILED}\n\nDebug source:\nkind: Request,\n"
+REFUSED = f'{FAILED}\n\nDebug source:\nkind: Connect,\nmessage: "Connection refused",\n'
+NOT_MADE = "HTTP error: builder error\n\nDebug source:\nsource: BadScheme,\n"
+
+
+def status(text: str, code: str = "Some") -> str:
+    return f"Server returned non-2xx status code: {text}: <Error><Code>{code}</Code></Error>"
+
+
+def error_of(text: str) -> RequestError:
+    return request_error(GenericError(text), "az://bucket", KEY)
+
+
+@pytest.mark.parametrize(
+    ("text", "passes", "was_sent"),
+    [
+        (f"{COMMIT}{RESET}", True, True),
+        (f"{COMMIT}{REFUSED}", True, False),
+        (f"{COMMIT}{status('500 Internal')}", True, True),
+        (f"{COMMIT}{status('429 Too Many')}", True, True),
+        (f"{COMMIT}{status('403 Forbidden')}", False, False),
+        (f"{COMMIT}{NOT_MADE}", False, False),
+        (f"{HIDDEN}{RESET}", True, True),
+        (f"{HIDDEN}{REFUSED}", True, False),
+        (f"{ENCODED}{RESET}", True, True),
+        (f"{ENCODED}{RESET}".replace("3%2E", "4%2E"), True, False),
+        (f"{TOKEN}{RESET}", True, False),
+        ("Generic S3 error: something else", False, True),
+    ],
+)
+def test_error_of_a_commit_says_whether_it_passes_and_whether_the_commit_may_be_sent(
+    text: str, passes: bool, was_sent: bool
+) -> None:
+    error = error_of(text)
+    assert (error.passes, error.was_sent) == (passes, was_sent)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "is_of_credentials"),
+    [
+        (status("403 Forbidden"), 403, True),
+        (status("401 Unauthorized"), 401, True),
+        (status("400 Bad Request", "ExpiredToken"), 400, True),
+        (status("400 Bad Request"), 400, False),
+        (status("412 Failed"), 412, False),
+        (REFUSED, None, False),
+    ],
+)
+def test_error_says_its_status_and_whether_other_credentials_may_help(
+    text: str, number: int | None, is_of_credentials: bool
+) -> None:
+    error = error_of(f"{COMMIT}{text}")
+    assert (error.status, error.is_of_credentials) == (number, is_of_credentials)
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "expected"),
+    [("GET", "NoSuchKey", True), ("GET", "NoSuchBucket", False), ("PUT", "NoSuchKey", False)],
+)
+def test_missing_file_is_another_error_than_a_missing_bucket(
+    method: str, code: str, expected: bool
+) -> None:
+    text = f"{COMMIT.replace('PUT', method)}{status('404 Not Found', code)}"
+    assert is_of_file(FileNotFoundError(text)) is expected
+
+
+STATUS = "Server returned non-2xx status code"
+SECRET = "the secret is wrong: look at AWS_SECRET_ACCESS_KEY (Azure: the account key)"
+GET = "Error performing GET http://s3/bucket/t/_delta_log/_last_checkpoint in 1.01ms"
+
+
+def answered(status: str, code: str) -> list[str]:
+    """The causes of an answer in XML."""
+    xml = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>Not  so.</Message></Error>\n'
+    return ["Kernel error -> Generic S3 error", f"{GET} - {STATUS}", status, xml]
+
+
+@pytest.mark.parametrize(
+    ("causes", "expected"),
+    [
+        (
+            answered("403 Forbidden", "SignatureDoesNotMatch"),
+            f"S3: {GET} - {STATUS}: 403 Forbidden: SignatureDoesNotMatch: Not so. ({SECRET})",
+        ),
+        (
+            ["Generic S3 error", "Error performing list request", GET, "strange"],
+            f"S3: {GET}: strange",
+        ),
+        (["Generic S3 error", f"<html>{'x' * 400}"], f"S3: <html>{'x' * 294}\u2026"),
+    ],
+)
+def test_causes_of_a_failed_request_to_a_store_are_told_with_what_helps(
+    causes: list[str], expected: str
+) -> None:
+    assert in_one_line(causes) == expected
+
+
+# -- options that a program gives anew ---------------------------------------------------------------
+
+
+class Program:
+    """Gives other keys each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fails = False
+        self.error: BaseException = OSError("no answer")
+
+    def __call__(self) -> dict[str, str]:
+        self.calls += 1
+        if self.fails:
+            raise self.error
+        return {"key": str(self.calls)}
+
+
+def key(options: RenewedOptions) -> str:
+    return options.current()["key"]
+
+
+def test_options_when_they_are_no_function_stay(clock: ManualClock) -> None:
+    options = RenewedOptions({"key": "a"})
+    clock.advance(10**6)
+    assert options.current() == {"key": "a"}
+    assert RenewedOptions(None).current() == {}
+
+
+@pytest.mark.parametrize("error", [OSError("no answer"), SystemExit("no answer")])
+def test_options_when_the_function_fails_later_stay_and_are_asked_for_in_a_minute(
+    clock: ManualClock, error: BaseException
+) -> None:
+    program = Program()
+    program.error = error
+    options = RenewedOptions(program)
+    program.fails = True
+    clock.advance(600)
+    assert [key(options), key(options)] == ["1", "1"]
+    assert program.calls == 2
+    program.fails = False
+    clock.advance(60)
+    assert key(options) == "3"
+
+
+def test_options_when_the_function_fails_at_once_raise_its_error() -> None:
+    program = Program()
+    program.fails = True
+    with pytest.raises(StoreError, match="storage_options\\(\\) failed: no answer"):
+        RenewedOptions(program)
+
+
+@pytest.mark.parametrize("found", [None, "secret", [("secret", "secret")]])
+def test_options_when_the_function_returns_none_are_refused_without_their_contents(
+    found: Any,
+) -> None:
+    with pytest.raises(InvalidOptionError, match="storage_options") as error:
+        RenewedOptions(lambda: found)
+    assert "secret" not in str(error.value)
+
+
+def test_request_when_it_fails_otherwise_is_not_sent_again(clock: ManualClock) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    clock.advance(60)
+    with pytest.raises(RequestError):
+        options.tried(lambda _: _refuse(is_of_credentials=False))
+    assert program.calls == 1
+
+
+def test_function_when_requests_are_refused_again_and_again_is_called_once_a_minute(
+    clock: ManualClock,
+) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    for _ in range(120):
+        clock.advance(1)
+        with pytest.raises(RequestError):
+            options.tried(lambda _: _refuse())
+    assert program.calls == 3
+
+
+def test_request_when_the_function_returns_what_was_refused_is_not_sent_again(
+    clock: ManualClock,
+) -> None:
+    options, sent = RenewedOptions(lambda: {"key": "a"}), []
+    clock.advance(60)
+    with pytest.raises(RequestError):
+        options.tried(lambda found: (sent.append(found), _refuse()))
+    assert len(sent) == 1
+
+
+def _refuse(*, is_of_credentials: bool = True) -> None:
+    raise RequestError("refused", status=403, is_of_credentials=is_of_credentials)

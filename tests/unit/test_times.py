@@ -1,13 +1,13 @@
-"""Moments and durations in microseconds, with never, and the waits between the attempts of an operation."""
+"""Moments, durations and leases in microseconds, with never, and the waits between attempts of an operation."""
 
 from __future__ import annotations
 
 import datetime as dt
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tubeq_spark.model.takes import Headroom, NewLease, is_mostly_left
 from tubeq_spark.model.times import (
     FOREVER_S,
     FOREVER_US,
@@ -20,9 +20,6 @@ from tubeq_spark.model.times import (
     to_us,
     us_from_seconds,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 UTC = dt.datetime(2026, 1, 1, 12, 0, 0, 123_457, tzinfo=dt.UTC)
 
@@ -57,10 +54,6 @@ def test_never_stays_never_and_so_does_what_lies_beyond_the_last_moment() -> Non
     assert plus(LAST_US - 1, 1) == LAST_US
 
 
-def _conflicts() -> Callable[[], int]:
-    return iter([2, 2, 2, 4, 9]).__next__
-
-
 @pytest.mark.parametrize(
     ("waits", "elapsed", "jitter", "expected"),
     [
@@ -77,11 +70,59 @@ def test_waits_double_up_to_the_cap_and_end_with_the_time(
     assert list(waits.waits(lambda: next(elapsed), lambda: jitter)) == expected
 
 
-def test_waits_when_asked_very_often_stay_at_the_cap() -> None:
+def test_waits_when_asked_very_often_stay_at_the_cap_and_go_by_what_is_known_of_conflicts() -> None:
     *_, last = RetryWaits(5_000, 1, 0.05, 2.0).waits(lambda: 0.0, lambda: 1.0)
     assert last == 2.0
-
-
-def test_waits_when_no_lock_keeps_rivals_apart_are_the_same_after_each_conflict() -> None:
-    waits = RetryWaits(6, 100, 0.5, 3).waits(lambda: 0.0, lambda: 1.0, _conflicts())
+    # Where no lock keeps rivals apart they are the same after each conflict.
+    conflicts = iter([2, 2, 2, 4, 9]).__next__
+    waits = RetryWaits(6, 100, 0.5, 3).waits(lambda: 0.0, lambda: 1.0, conflicts)
     assert list(waits) == [1, 1, 1, 2, 3]
+
+
+# -- leases ------------------------------------------------------------------------------------------
+
+
+S = 1_000_000
+TTR = 80 * S
+
+
+@pytest.mark.parametrize(("headroom", "longer"), [(0, 0), (10, 0), (11, 1), (50, 40), (200, 190)])
+def test_end_of_a_lease_when_a_commit_takes_as_long_as_expected_leaves_seven_eighths(
+    headroom: int, longer: int
+) -> None:
+    lease = NewLease("me/1", S, headroom * S)
+
+    assert lease.end(TTR) == S + TTR + longer * S
+    assert lease.end(None) is None
+
+
+def test_end_of_a_lease_when_the_ttr_is_longer_is_never_earlier() -> None:
+    lease = NewLease("me/1", S, 1_000)
+    ends = [lease.end(ttr) for ttr in range(1, 9_000, 7)]
+
+    assert ends == sorted(ends, key=lambda end: end or 0)
+
+
+def test_lease_when_three_quarters_are_left_is_mostly_left() -> None:
+    assert is_mostly_left(60 * S, TTR, 0)
+    assert not is_mostly_left(60 * S - 1, TTR, 0)
+    assert not is_mostly_left(0, TTR, 0)
+    assert is_mostly_left(None, None, 0)
+
+
+def test_headroom_when_one_take_was_slow_expects_the_shorter_of_two() -> None:
+    headroom = Headroom()
+    headroom.took(50 * S)
+    assert (headroom.expected_us, headroom.last_us) == (0, 50 * S)
+    headroom.took(30 * S)
+    assert (headroom.expected_us, headroom.last_us) == (30 * S, 30 * S)
+    headroom.took(-5)
+    assert (headroom.expected_us, headroom.last_us) == (0, 0)
+
+
+def test_headroom_when_takes_are_slow_beyond_measure_has_a_bound() -> None:
+    headroom = Headroom()
+    headroom.took(10_000 * S)
+    headroom.took(10_000 * S)
+
+    assert headroom.expected_us == headroom.last_us == 300 * S

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.commit_loop import Plan
     from tubeq_spark.storage.query import Query
 
-__all__ = ["Case", "Frame", "Recorder", "entry_of", "recorded"]
 
 T = TypeVar("T")
 #: The columns of an answer without rows: those that any query is read by.
@@ -125,6 +124,20 @@ class Recorder:
         """Write a statement down."""
         self.statements.append(statement)
         self.lines += described(statement)
+
+
+def calling(made: str, make: Callable[[Recorder], Any]) -> Callable[..., Case]:
+    """What makes the cases of an object: each calls the method that its title begins with, by some arguments."""
+
+    def case(
+        title: str, *args: Any, answers: Sequence[Any] = (), affected: Any = (), **options: Any
+    ) -> Case:
+        def call(recorder: Recorder) -> object:
+            return getattr(make(recorder), title.partition(":")[0])(*args, **options)
+
+        return Case(f"{made}.{title}", call, answers, affected)
+
+    return case
 
 
 def recorded(case: Case) -> Recorder:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.golden.recording import Case, Recorder
+from tests.unit.golden.recording import Case, calling
 from tests.unit.golden.sample_values import LATER, NAMES, NOW
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import CommitUnknownError
@@ -27,12 +27,10 @@ from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.storage.tables.system_table import SystemTable
 
-__all__ = ["system_cases"]
 
 PATH = Location("/queues/a q")
 CATALOG = Location("main.que`ues", ("main", "que`ues"))
@@ -47,20 +45,13 @@ def system_cases() -> Iterator[Case]:
     yield from new_tables()
 
 
-def of(
-    kind: type[SystemTable],
-    title: str,
-    call: Callable[[Any], object],
-    *answers: Any,
-    affected: Sequence[Affected | Exception] = (),
-) -> Case:
-    """A case of one of the system tables."""
+def of(kind: type[SystemTable]) -> Callable[..., Case]:
+    """What makes the cases of one of the system tables."""
     table = PATH.table(TUBES if kind is Registry else SESSIONS)
-
-    def made(recorder: Recorder) -> object:
-        return call(kind(recorder.engine, table, recorder.loop, recorder.lock, recorder.random))
-
-    return Case(f"{kind.__name__}.{title}", made, answers, affected)
+    return calling(
+        kind.__name__,
+        lambda made: kind(made.engine, table, made.loop, made.lock, made.random),
+    )
 
 
 # -- the registry --------------------------------------------------------------------------------------
@@ -96,38 +87,25 @@ FREE, IN_USE_BY_ONE = [{"last": 6, "taken": 0}], [{"last": 6, "taken": 1}]
 
 
 def registry() -> Iterator[Case]:
-    case = partial(of, Registry)
+    case = of(Registry)
     here = [found(record())]
-    yield case("records: all", lambda table: table.records(), here)
-    yield case("with_dropped: all", lambda table: table.with_dropped(), here)
-    yield case("find: one", lambda table: table.find("URLS"), here)
-    yield case("live: one", lambda table: table.live("urls"), here)
-    yield case("add: one", lambda table: table.add(record()), FREE)
-    yield case("add: of a name in use", lambda table: table.add(record()), IN_USE_BY_ONE)
-    yield case(
-        "add: a name and options of rare characters",
-        lambda table: table.add(
-            record("O'Neil", options=TubeOptions(pri=3, schema="`a'b` STRING, n INT"))
-        ),
-        FREE,
-    )
+    yield case("records: all", answers=[here])
+    yield case("with_dropped: all", answers=[here])
+    yield case("find: one", "URLS", answers=[here])
+    yield case("live: one", "urls", answers=[here])
+    yield case("add: one", record(), answers=[FREE])
+    yield case("add: of a name in use", record(), answers=[IN_USE_BY_ONE])
+    rare = record("O'Neil", options=TubeOptions(pri=3, schema="`a'b` STRING, n INT"))
+    yield case("add: a name and options of rare characters", rare, answers=[FREE])
     mortal = record(options=TubeOptions(temporary=True), owner="session/1")
-    yield case("add: temporary", lambda table: table.add(mortal), FREE)
-    yield case(
-        "alter: the owner",
-        lambda table: table.alter(mortal, lambda tube: replace(tube, owner="session/2")),
-        [found(mortal)],
-    )
-    yield case(
-        "alter: a drop",
-        lambda table: table.alter(record(), lambda tube: replace(tube, is_live=False)),
-        here,
-    )
-    yield case(
-        "alter: a pause",
-        lambda table: table.alter(record(), lambda tube: replace(tube, paused=True)),
-        [found(record())],
-    )
+    yield case("add: temporary", mortal, answers=[FREE])
+    for said, tube, changes in (
+        ("the owner", mortal, {"owner": "session/2"}),
+        ("a drop", record(), {"is_live": False}),
+        ("a pause", record(), {"paused": True}),
+    ):
+        change = partial(replace, **changes)
+        yield case(f"alter: {said}", tube, change, answers=[[found(tube)]])
 
 
 # -- sessions ------------------------------------------------------------------------------------------
@@ -148,51 +126,43 @@ SURVEY: list[dict[str, Any]] = [
 ]
 
 
-of_sessions, of_notes = partial(of, Sessions), partial(of, VacuumNotes)
+of_sessions, of_notes = of(Sessions), of(VacuumNotes)
 
 
 def sessions() -> Iterator[Case]:
-    yield of_sessions("views: all", lambda table: table.views(), SURVEY[:2])
+    yield of_sessions("views: all", answers=[SURVEY[:2]])
     for name in NAMES:
         if name is not None:
-            yield of_sessions(f"views: {name!r}", lambda table, name=name: table.views(name))
-    yield of_sessions("survey: all", lambda table: table.survey(LATER), SURVEY)
+            yield of_sessions(f"views: {name!r}", name)
+    yield of_sessions("survey: all", LATER, answers=[SURVEY])
     for member in ("", "O'Neil"):
-        yield of_sessions(f"calls: {member!r}", lambda table, member=member: table.calls(member, 0))
-    yield of_sessions("last_written: 5", lambda table: table.last_written(5))
+        yield of_sessions(f"calls: {member!r}", member, 0)
+    yield of_sessions("last_written: 5", 5)
     calls = {"7/urls": 3, "8/O'Neil {note}": 4}
     counted = Member("O'Neil", "back\\slash", 2, 3, live=False, lease_until=None, calls=calls)
-    yield of_sessions("begin_with: two", lambda table: table.begin_with([calls, calls]))
+    yield of_sessions("begin_with: two", [calls, calls])
     for said, member in {"live": MEMBER, "left, with calls": counted}.items():
-        yield of_sessions(f"beat: {said}", lambda table, member=member: table.beat(member, NOW))
-        yield of_sessions(f"renew: {said}", lambda table, member=member: table.renew(member, NOW))
+        yield of_sessions(f"beat: {said}", member, NOW)
+        yield of_sessions(f"renew: {said}", member, NOW)
+
+    def mark_dead(said: str, *answers: object, session: str = "a session") -> Case:
+        return of_sessions(f"mark_dead: {said}", session, 2, NOW, 2 * US, answers=answers)
+
     for said, until in {"marked": NOW - 9 * US, "alive": LATER}.items():
         for session in ("a session", "O'Neil"):
             last = {"status": "live", "until": until, "epoch": 2}
-            yield of_sessions(
-                f"mark_dead: {said}, {session}",
-                lambda table, session=session: table.mark_dead(session, 2, NOW, 2 * US),
-                [SURVEY[0] | {"session": session, "last": last}],
-            )
-    yield of_sessions(
-        "mark_dead: marked before",
-        lambda table: table.mark_dead("a session", 2, NOW, 2 * US),
-        SURVEY[:2],
-    )
-    yield of_sessions(
-        "mark_dead: of nobody", lambda table: table.mark_dead("a session", 2, NOW, 2 * US)
-    )
+            answer = [SURVEY[0] | {"session": session, "last": last}]
+            yield mark_dead(f"{said}, {session}", answer, session=session)
+    yield mark_dead("marked before", SURVEY[:2])
+    yield mark_dead("of nobody")
 
 
 def maintenance_of_sessions() -> Iterator[Case]:
     for tried in (False, True):
-        yield of_notes(
-            f"note_vacuum: tried is {tried}",
-            lambda table, tried=tried: table.note_vacuum(7, NOW, tried=tried),
-        )
+        yield of_notes(f"note_vacuum: tried is {tried}", 7, NOW, tried=tried)
     name = PATH.table("O'Neil")
-    yield of_notes("ask_to_wait: one", lambda table: table.ask_to_wait([name], NOW))
-    yield of_notes("asked_to_wait: one", lambda table: table.asked_to_wait(name, NOW))
+    yield of_notes("ask_to_wait: one", [name], NOW)
+    yield of_notes("asked_to_wait: one", name, NOW)
     member = SURVEY[0] | {"last": {"status": "left", "calls": {"7/urls": 3}}}
     lives = SURVEY[0] | {
         "session": "O'Neil",
@@ -209,11 +179,7 @@ def maintenance_of_sessions() -> Iterator[Case]:
         ("few", 99, False, [member, lives]),
         ("whole", 99, True, [lives | {"n": 1}]),
     ):
-        yield of_sessions(
-            f"compact: {said}",
-            lambda table, least=least, whole=whole: table.compact(least, whole=whole),
-            rows,
-        )
+        yield of_sessions(f"compact: {said}", least, whole=whole, answers=[rows])
 
 
 # -- slots ---------------------------------------------------------------------------------------------
@@ -229,22 +195,23 @@ def leased(count: int, bound: int) -> list[dict[str, Any]]:
 
 
 def slots() -> Iterator[Case]:
-    case = partial(of, Slots)
+    case = of(Slots)
 
-    def lease(table: Slots) -> object:
-        return table.lease(HOLDER, NOW, 1_000)
+    def lease(said: str, *answers: object, **options: Any) -> Case:
+        return case(f"lease: {said}", HOLDER, NOW, 1_000, answers=answers, **options)
 
-    yield case("bounds: all", lambda table: table.bounds())
-    yield case("raise_to: two", lambda table: table.raise_to({3: TICK, 4: TICK + 1}))
-    busy = leased(SLOTS, TICK + 5)
-    yield case("lease: one of a bucket was never used", lease)
-    yield case("lease: one of a bucket is free", lease, leased(3, TICK - 5))
-    yield case("lease: a bucket is in use, another slot is free", lease, busy, leased(3, TICK - 5))
-    yield case("lease: all are in use", lease, busy, busy)
-    yield case("lease: the answer is lost", lease, affected=[CommitUnknownError("lost", -1)])
+    yield case("bounds: all")
+    yield case("raise_to: two", {3: TICK, 4: TICK + 1})
+    busy, free = leased(SLOTS, TICK + 5), leased(3, TICK - 5)
+    yield lease("one of a bucket was never used")
+    yield lease("one of a bucket is free", free)
+    yield lease("a bucket is in use, another slot is free", busy, free)
+    yield lease("a bucket is in use, another slot was never used", busy, leased(3, TICK + 5))
+    yield lease("all are in use", busy, busy)
+    yield lease("the answer is lost", affected=[CommitUnknownError("lost", -1)])
     held = SlotLease(3, "member 1", TICK)
     for said, answer in {"held": leased(4, TICK), "of another holder": []}.items():
-        yield case(f"extend: {said}", lambda table: table.extend(held, TICK + 9), answer)
+        yield case(f"extend: {said}", held, TICK + 9, answers=[answer])
 
 
 # -- new tables ----------------------------------------------------------------------------------------
@@ -252,25 +219,18 @@ def slots() -> Iterator[Case]:
 
 def new_tables() -> Iterator[Case]:
     config = QueueConfig(retention_hours=48, key_days=7)
+
+    def new(title: str, make: Callable[..., object], *args: object, **options: object) -> Case:
+        return Case(f"schema.{title}", lambda _: make(*args, **options))
+
     for said, place in {"a path": PATH, "a catalog": CATALOG}.items():
-        yield Case(
-            f"schema.new_system_tables: {said}",
-            lambda _, place=place: new_system_tables(place, config, "spark"),
-        )
+        yield new(f"new_system_tables: {said}", new_system_tables, place, config, "spark")
     for local in (False, True):
         where = "local" if local else "elsewhere"
-        for name, make in {
-            "new_registry": partial(new_registry, engine="spark"),
-            "new_sessions": new_sessions,
-        }.items():
-            yield Case(
-                f"schema.{name}: {where}",
-                lambda _, name=name, make=make, local=local: make(name, config, local=local),
-            )
+        registry, tube = f"new_registry: {where}", f"new_tube_table: {where}, payload"
+        yield new(registry, new_registry, "new_registry", config, "spark", local=local)
+        yield new(f"new_sessions: {where}", new_sessions, "new_sessions", config, local=local)
         for payload in (None, "STRUCT<url: STRING, n: INT>"):
-            yield Case(
-                f"schema.new_tube_table: {where}, payload {payload}",
-                lambda _, payload=payload, local=local: new_tube_table(
-                    PATH.table("urls"), config, payload, change_feed=local, local=local
-                ),
-            )
+            options = {"change_feed": local, "local": local}
+            table = PATH.table("urls")
+            yield new(f"{tube} {payload}", new_tube_table, table, config, payload, **options)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tests.row_oracle import CHANGES, SELECTIONS
-from tests.unit.golden.recording import Case, Recorder
+from tests.unit.golden.recording import Case, Recorder, calling
 from tests.unit.golden.sample_values import (
     AGED_TUBE,
     DATA_FRAME,
@@ -59,12 +58,11 @@ from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-__all__ = ["tube_cases"]
 
 ATTEMPTS = (None, 3)
 #: A condition of a program with each form that it may have.
@@ -106,83 +104,68 @@ def tube_cases() -> Iterator[Case]:
 
 def keys(table: TubeTable) -> Iterator[Case]:
     """The cases of keys, and those of keys that stay in use for a while."""
-
-    def case(title: str, call: Callable[[PutGate], object], *answers: Any) -> Case:
-        return Case(f"PutGate.{title}", lambda made: call(gate_of(made, table)), answers)
-
+    case, reading, statement = gate_of(table), reader_of(table), writer_of(table)
     kept = "" if table.unique_for_us is None else "kept, "
     found: list[Any] = [[{"unique": "a", "state": "r"}], [{"unique": "b"}]]
     names = [name for name in NAMES if name is not None]
     for said, some in {"rare names": names, f"{MANY}": [str(n) for n in range(MANY)]}.items():
-        yield case(f"holders: {kept}{said}", lambda gate, some=some: gate.holders(some, NOW))
-        yield case(f"used: {kept}{said}", lambda gate, some=some: gate.used(some, NOW), *found)
+        yield case(f"holders: {kept}{said}", some, NOW)
+        yield case(f"used: {kept}{said}", some, NOW, answers=found)
     if not kept:
-        yield case("has_ended_key: ", lambda gate: gate.has_ended_key(NOW), [{"value": 1}])
-        title = "gone_segments: a tube with keys"
-        yield reading(table, title, lambda read: read.gone_segments())
+        yield case("has_ended_key: ", NOW, answers=[[{"value": 1}]])
+        yield reading("gone_segments: a tube with keys")
         return
-    rows = [{"segment": -41, "rows": 5, "over": 2}]
-    yield reading(table, "kept_keys: all", lambda read: read.kept_keys(NOW), rows)
-    yield statements(table, "drain: kept keys", lambda make: make.drain(NOW, -41))
-    yield statements(
-        table, "fold_kept_keys: two", lambda make: make.fold_kept_keys([-41, -42], -43, NOW)
-    )
+    yield reading("kept_keys: all", NOW, answers=[[{"segment": -41, "rows": 5, "over": 2}]])
+    yield statement("drain: kept keys", NOW, -41)
+    yield statement("fold_kept_keys: two", [-41, -42], -43, NOW)
 
 
 def rare_names() -> Iterator[Case]:
     """Tables with names that must be quoted."""
     for name in (identifier("main", "que`ues", "O'Neil"), path_table("/a `b`/O'Neil 漢字")):
         table = replace(table_of("task_id"), name=name)
-        yield Case(
-            f"TubeReader.owners: of {name}",
-            lambda made, table=table: TubeReader(made.engine, table).owners(5),
-        )
-        yield Case(
-            f"TubeWriter.put: to {name}",
-            lambda made, table=table: TubeWriter(table).put(NEW_ROWS, 3, [10]),
-        )
+        yield reader_of(table)(f"owners: of {name}", 5)
+        yield writer_of(table)(f"put: to {name}", NEW_ROWS, 3, [10])
 
 
 # -- reads of tasks ------------------------------------------------------------------------------------
 
 
-def reading(
-    table: TubeTable, title: str, call: Callable[[TubeReader], object], *answers: Any
-) -> Case:
-    return Case(f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers)
+def reader_of(table: TubeTable) -> Callable[..., Case]:
+    return calling("TubeReader", lambda made: TubeReader(made.engine, table))
 
 
 def reads(table: TubeTable) -> Iterator[Case]:
-    case = partial(reading, table)
+    case = reader_of(table)
     low = row().pri > small(3)
-    yield case("of: all", lambda tasks: tasks.of(TRUE))
-    yield case("of: in order, with a limit", lambda tasks: tasks.of(low, order=["pri"], limit=9))
-    yield case("by_ids: none", lambda tasks: tasks.by_ids([]))
-    yield case("by_ids: one, and two that are no ids", lambda tasks: tasks.by_ids([5, -1, 1 << 63]))
-    yield case(f"by_ids: {MANY}", lambda tasks: tasks.by_ids(range(MANY)))
-    yield case("ids: all", lambda tasks: tasks.ids(low))
-    yield case("places: all", lambda tasks: tasks.places(low))
+    yield case("of: all", TRUE)
+    yield case("of: in order, with a limit", low, order=["pri"], limit=9)
+    yield case("by_ids: none", [])
+    yield case("by_ids: one, and two that are no ids", [5, -1, 1 << 63])
+    yield case(f"by_ids: {MANY}", range(MANY))
+    yield case("ids: all", low)
+    yield case("places: all", low)
     picked = table.is_buried(NOW) & condition_of(PICKS, table.shown)
-    for title, limit in (("all", None), ("5", 5)):
-        yield case(
-            f"ids: {title} of a program's condition",
-            lambda tasks, limit=limit: tasks.ids(picked, order=table.order, limit=limit, skips=()),
-        )
-    yield case("batch: 5 expected", lambda tasks: tasks.batch(-5, "session/1", 5))
-    yield case("one: least pri", lambda tasks: tasks.one(least(row().pri), low), [{"value": 4}])
-    yield case("count: some", lambda tasks: tasks.count(low, skips=()), [{"value": 3}])
-    yield case("counts: by sub-queue", lambda tasks: tasks.counts("utube"))
-    yield case("counts: by error, 5", lambda tasks: tasks.counts("error", low, limit=5, skips=()))
-    yield case("count_in: one", lambda tasks: tasks.count_in(-5), [{"n": 3}])
-    yield case("owners: 5", lambda tasks: tasks.owners(5))
-    yield case("lease_segments: of one", lambda tasks: tasks.lease_segments(-5, "session/1"))
+    for said, limit in (("all", None), ("5", 5)):
+        title = f"ids: {said} of a program's condition"
+        yield case(title, picked, order=table.order, limit=limit, skips=())
+    yield case("batch: 5 expected", -5, "session/1", 5)
+    yield case("one: least pri", least(row().pri), low, answers=[[{"value": 4}]])
+    yield case("count: some", low, skips=(), answers=[[{"value": 3}]])
+    yield case("counts: by sub-queue", "utube")
+    yield case("counts: by error, 5", "error", low, limit=5, skips=())
+    yield case("count_in: one", -5, answers=[[{"n": 3}]])
+    yield case("owners: 5", 5)
+    yield case("lease_segments: of one", -5, "session/1")
 
 
 def conditions(table: TubeTable) -> Iterator[Case]:
     """The conditions that verbs share."""
 
+    reading = reader_of(table)
+
     def case(said: str, where: Expression) -> Case:
-        return reading(table, f"first: {said}", lambda read: read.first(COLUMNS, where, 5))
+        return reading(f"first: {said}", COLUMNS, where, 5)
 
     yield case("buried, up to a position", table.is_buried(NOW) & table.up_to(POSITION))
     yield case("due", table.is_due(NOW))
@@ -206,21 +189,18 @@ def conditions(table: TubeTable) -> Iterator[Case]:
 
 
 def reads_of_segments(table: TubeTable) -> Iterator[Case]:
-    case = partial(reading, table)
+    case = reader_of(table)
     due = [{"segment": 1, "state": "t", "over": False, "worn": False, "n": 1}]
     for most in ATTEMPTS:
         of = replace(table, max_attempts=most)
         title = f"groups: due, max_attempts {most}"
-        yield reading(of, title, lambda read, of=of: read.groups(of.is_due(NOW), NOW, 5), due)
-    yield case("newest_ids: any", lambda segments: segments.newest_ids())
-    yield case(
-        "segments_up_to: of two slots",
-        lambda segments: segments.segments_up_to({0: 99, 7: 30_000}, 5),
-    )
+        yield reader_of(of)(title, of.is_due(NOW), NOW, 5, answers=[due])
+    yield case("newest_ids: any")
+    yield case("segments_up_to: of two slots", {0: 99, 7: 30_000}, 5)
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
-    yield case("tiny_segments: of 7 rows", lambda segments: segments.tiny_segments(7, 10), tiny)
-    yield case("gone_segments: any", lambda segments: segments.gone_segments())
-    yield case("is_dropped: any", lambda segments: segments.is_dropped(), [{"value": 0}])
+    yield case("tiny_segments: of 7 rows", 7, 10, answers=[tiny])
+    yield case("gone_segments: any")
+    yield case("is_dropped: any", answers=[[{"value": 0}]])
     found = {"due": None, "owners": ["session/1"], "gone": 0, "tiny": 0, "dropped": 0}
     yield Case(
         "task_counts.waiting: of 7 rows",
@@ -266,45 +246,38 @@ def named(quota: int = 2) -> dict[str, Mapping[str | None, int]]:
 
 
 def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
-    case = partial(reading, table)
+    case = reader_of(table)
     ready = table.is_ready(NOW)
     head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5}
-    yield case("heads: twice", lambda read: [read.heads(ready, 5) for _ in range(2)], [head])
-    yield case("heads: by turn", lambda read: read.heads(ready, 5, with_created=True))
-    yield case(
-        "first: of sub-queues", lambda read: read.first(COLUMNS, ready, 1, whole_utubes=True)
-    )
+
+    def twice(made: Recorder) -> None:
+        read = TubeReader(made.engine, table)
+        for _ in range(2):
+            read.heads(ready, 5)
+
+    yield Case("TubeReader.heads: twice", twice, [[head]])
+    yield case("heads: by turn", ready, 5, with_created=True)
+    yield case("first: of sub-queues", COLUMNS, ready, 1, whole_utubes=True)
     for said, quotas in named().items():
-        yield case(
-            f"first_of_each: {said}",
-            lambda read, quotas=quotas: read.first_of_each(COLUMNS, ready, quotas),
-        )
+        yield case(f"first_of_each: {said}", COLUMNS, ready, quotas)
+    counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
     for (said, over), limit in product(OWNERS.items(), (None, 5)):
-        counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
-        yield case(
-            f"utubes: {said}, limit {limit}",
-            lambda read, over=over, limit=limit: read.utubes(NOW, over, limit),
-            [counted],
-        )
+        yield case(f"utubes: {said}, limit {limit}", NOW, over, limit, answers=[[counted]])
 
 
 # -- statements of tasks -------------------------------------------------------------------------------
 
 
-def statements(table: TubeTable, title: str, call: Callable[[TubeWriter], object]) -> Case:
-    return Case(f"TubeWriter.{title}", lambda made: call(TubeWriter(table)))
+def writer_of(table: TubeTable) -> Callable[..., Case]:
+    return calling("TubeWriter", lambda _: TubeWriter(table))
 
 
 def puts(table: TubeTable) -> Iterator[Case]:
-    identity = PutIdentity.of_key("O'Neil")
-    yield statements(table, "put: Arrow", lambda make: make.put(NEW_ROWS, 3, [10, 11]))
+    case, identity = writer_of(table), PutIdentity.of_key("O'Neil")
+    yield case("put: Arrow", NEW_ROWS, 3, [10, 11])
     for said, rows in {"Arrow": NEW_ROWS, "a DataFrame": DATA_FRAME}.items():
         for name, of in {"no identity": None, "an identity": identity}.items():
-            yield statements(
-                table,
-                f"append: {said}, {name}",
-                lambda make, rows=rows, of=of: make.append(rows, 3, of),
-            )
+            yield case(f"append: {said}, {name}", rows, 3, of)
 
 
 AFTER = StoredTask(
@@ -338,37 +311,26 @@ RAISED = {"nothing": Raise(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[TakeWriter], object]) -> Case:
-        return Case(f"TakeWriter.{title}", lambda _: call(TakeWriter(table)))
+    case = calling("TakeWriter", lambda _: TakeWriter(table))
 
-    def take(make: TakeWriter, tasks: pa.Table, *args: Any, **others: Any) -> object:
+    def take(said: str, tasks: pa.Table, *args: Any) -> Case:
         numbers = pa.array([-21 - n % 3 for n in range(tasks.num_rows)], pa.int64())
-        return make.take(tasks, numbers, numbers, *args, **others)
+        return case(f"take: {said}", tasks, numbers, numbers, *args)
 
     for (said, tasks), (with_, raised) in product(CHOSEN.items(), RAISED.items()):
-        yield case(
-            f"take: {said}, {with_}",
-            lambda make, tasks=tasks, raised=raised: take(make, tasks, LEASE, raised),
-        )
+        yield take(f"{said}, {with_}", tasks, LEASE, raised)
     acked = [replace(AFTER, segment=-5, task_id=n, utube=name) for n, name in enumerate(NAMES)]
     for with_, raised in RAISED.items():
-        yield case(
-            f"take: with acks, headroom, {with_}",
-            lambda make, raised=raised: take(make, CHOSEN["a task"], HEADROOM, raised, acked),
-        )
-    yield case(
-        "take_up_to: many tasks",
-        lambda make: make.take_up_to(CHOSEN[f"{MANY} tasks"], -41, LEASE, NOW),
-    )
-    yield case("tidy: any", lambda make: make.tidy(WITH_ROWS, NOW))
+        yield take(f"with acks, headroom, {with_}", CHOSEN["a task"], HEADROOM, raised, acked)
+    yield case("take_up_to: many tasks", CHOSEN[f"{MANY} tasks"], -41, LEASE, NOW)
+    yield case("tidy: any", WITH_ROWS, NOW)
 
 
 def removals(table: TubeTable) -> Iterator[Case]:
-    yield statements(table, "delete_segments: two", lambda make: make.delete_segments([-5, 6]))
-    yield statements(table, "drain: all", lambda make: make.drain(NOW, -41))
-    yield statements(
-        table, "drain: with taken ones", lambda make: make.drain(NOW, -41, with_taken=True)
-    )
+    case = writer_of(table)
+    yield case("delete_segments: two", [-5, 6])
+    yield case("drain: all", NOW, -41)
+    yield case("drain: with taken ones", NOW, -41, with_taken=True)
 
 
 def rows_named(*rows: tuple[int, int]) -> pa.Table:
@@ -386,22 +348,20 @@ ROWS: dict[str, pa.Table] = {
 
 
 def settlements(table: TubeTable) -> Iterator[Case]:
+    case = writer_of(table)
     changes: list[tuple[Which, Change]] = [
         (Due(NOW), Remove()),
         (Every(), GiveBack(-41, now_us=NOW)),
     ]
     for said, rows in ROWS.items():
-        yield statements(
-            table, f"settle: {said}", lambda make, rows=rows: make.settle(rows, changes)
-        )
-    yield statements(
-        table,
-        "settle_segments: two, two changes",
-        lambda make: make.settle(
-            whole_segments([-5, -6]),
-            [(Older({0: 99, 7: 30_000}, taken=True), Remove(-41)), *changes],
-        ),
-    )
+        yield case(f"settle: {said}", rows, changes)
+    older = (Older({0: 99, 7: 30_000}, taken=True), Remove(-41))
+    yield settling_segments(table, "two, two changes", [older, *changes])
+
+
+def settling_segments(table: TubeTable, said: str, changes: Sequence[tuple[Which, Change]]) -> Case:
+    made = TubeWriter(table).settle(whole_segments([-5, -6]), changes)
+    return Case(f"TubeWriter.settle_segments: {said}", lambda _: made)
 
 
 # -- what becomes of rows ------------------------------------------------------------------------------
@@ -416,66 +376,42 @@ WITH_EVENTS: dict[str, Change] = {
 
 def changes(table: TubeTable) -> Iterator[Case]:
     for said, which in SELECTIONS.items():
-        yield statements(
-            table,
-            f"settle_segments: {said}",
-            lambda make, which=which: make.settle(whole_segments([-5, -6]), [(which, Move(-41))]),
-        )
+        yield settling_segments(table, said, [(which, Move(-41))])
     every = {name: change for name, (change, _) in CHANGES.items()} | WITH_EVENTS
     for said, change in every.items():
         depends = isinstance(change, GiveBack | Become)
         for most in ATTEMPTS if depends else ATTEMPTS[:1]:
-            yield statements(
-                replace(table, max_attempts=most),
-                f"settle: {said}, max_attempts {most}",
-                lambda make, change=change: make.settle(rows_named((-5, 11)), [(Every(), change)]),
-            )
+            case = writer_of(replace(table, max_attempts=most))
+            title = f"settle: {said}, max_attempts {most}"
+            yield case(title, rows_named((-5, 11)), [(Every(), change)])
 
 
 # -- gates --------------------------------------------------------------------------------------------
 
 
 def gates(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[Gates, Recorder], object], *answers: Any) -> Case:
-        return Case(
-            f"Gates.{title}",
-            lambda made: call(Gates(made.engine, table), made),
-            *answers,
-        )
-
+    case = calling("Gates", lambda made: Gates(made.engine, table))
     gate = {"segment": GATES[0], "task_id": 7, "utube": None, "owner": None}
     seen = [gate | {"n": 0, "lasting": 0, "new": 0}]
-    for with_rows in (False, True):
-        yield case(
-            f"read: with rows {with_rows}",
-            lambda made, _, with_rows=with_rows: made.read(with_rows=with_rows),
-            [seen],
-        )
-        yield case(
-            f"read_with_taken: with rows {with_rows}",
-            lambda made, _, with_rows=with_rows: made.read_with_taken(
-                NOW, with_rows=with_rows, skips=with_rows
-            ),
-            [],
-        )
+    for rows in (False, True):
+        yield case(f"read: with rows {rows}", with_rows=rows, answers=[seen])
+        yield case(f"read_with_taken: with rows {rows}", NOW, with_rows=rows, skips=rows)
     for several in (False, True):
-        yield case(
-            f"begin: {several}",
-            lambda made, _, several=several: made.begin(NOW, several=several),
-        )
+        yield case(f"begin: {several}", NOW, several=several)
 
 
 # -- the gate of puts ---------------------------------------------------------------------------------
 
 
-def gate_of(made: Recorder, table: TubeTable) -> PutGate:
-    """The gate of puts of a table."""
-    return PutGate(made.engine, table, TubeReader(made.engine, table))
+def gate_of(table: TubeTable) -> Callable[..., Case]:
+    return calling(
+        "PutGate", lambda made: PutGate(made.engine, table, TubeReader(made.engine, table))
+    )
 
 
 def put_gate(table: TubeTable) -> Iterator[Case]:
     """The cases of the gate of puts."""
-    gate = lambda made: gate_of(made, table)  # noqa: E731
+    case = gate_of(table)
     identities = {
         "no identity": None,
         "an identity": PutIdentity.of_batch("plain", 8),
@@ -483,27 +419,14 @@ def put_gate(table: TubeTable) -> Iterator[Case]:
     }
     found = [{"number": None, "stored": 5, "ended": 0, "tombstones": 0, "version": None}]
 
-    def put(made: Recorder, rows: Any, identity: PutIdentity | None, seen: PutsSeen) -> object:
-        return gate(made).put(
-            rows, 3, [10, 11], seen, now_us=NOW, identity=identity, forget_us=NOW - 5 * US
-        )
+    def put(said: str, rows: Any, identity: PutIdentity | None, seen: PutsSeen) -> Case:
+        options = {"now_us": NOW, "identity": identity, "forget_us": NOW - 5 * US}
+        return case(f"put: {said}", rows, 3, [10, 11], seen, **options)
 
     for said, identity in identities.items():
         for also in ("", ", counts"):
-            yield Case(
-                f"PutGate.read: {said}{also}",
-                lambda made, identity=identity, also=also: gate(made).read(
-                    NOW, identity, counts=bool(also)
-                ),
-                [found],
-            )
-        yield Case(
-            f"PutGate.put: {said}",
-            lambda made, identity=identity: put(
-                made, NEW_ROWS, identity, PutsSeen(4, False, None, 5)
-            ),
-        )
-    yield Case(
-        "PutGate.put: the first, a DataFrame",
-        lambda made: put(made, DATA_FRAME, identities["an identity"], PutsSeen(0, False, 3)),
-    )
+            title = f"read: {said}{also}"
+            yield case(title, NOW, identity, counts=bool(also), answers=[found])
+        yield put(said, NEW_ROWS, identity, PutsSeen(4, False, None, 5))
+    first = PutsSeen(0, False, 3)
+    yield put("the first, a DataFrame", DATA_FRAME, identities["an identity"], first)
