@@ -248,6 +248,13 @@ def put_and_take(tube: Tube, data: Any = None, **options: Any) -> Task:
     return task
 
 
+def times(task: Task | None) -> tuple[float | None, float | None, float | None]:
+    """Seconds from a task's creation to its next event, its ttl, and its ttr."""
+    assert task is not None
+    event = task.next_event
+    return (event and (event - task.created).total_seconds()), task.ttl, task.ttr
+
+
 def data_of(tasks: Iterable[Task]) -> list[Any]:
     """The data of tasks."""
     return [task.data for task in tasks]

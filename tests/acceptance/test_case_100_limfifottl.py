@@ -30,12 +30,6 @@ def three(engine: Engine, queue: Queue, limited: Tube) -> Tube:
     return limited
 
 
-def test_create_tube_gives_name_type_and_capacity(three: Tube, queue: Queue) -> None:
-    """Case 100-1."""
-    assert queue[three.name].type == "limfifottl"
-    assert queue[three.name].options.capacity == 3
-
-
 @pytest.mark.nightly
 def test_put_on_a_full_tube_returns_none_after_its_timeout(three: Tube, clock: ManualClock) -> None:
     """Case 100-2."""
@@ -63,7 +57,9 @@ def test_waiting_put_succeeds_when_an_ack_makes_room(
 
 
 def test_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
-    """Case 100-4."""
+    """Cases 100-1 and 100-4."""
+    made = queue[three.name]
+    assert (made.type, made.options.capacity) == ("limfifottl", 3)
     for data in (1, 2, 3, 4):
         three.put(data)
     assert data_of(three.tasks_by_state("r")) == [1, 2, 3]
