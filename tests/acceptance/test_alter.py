@@ -155,7 +155,6 @@ def test_take_when_the_tube_is_paused_finds_nothing_and_all_else_goes_on(tube: T
     assert tube.take_arrow(5).count == 0
     assert tube.exchange(ack=[held.task_id], take=1, timeout=0) == []
     added = tube.put(4)
-    assert added is not None
     tube.delete(added.task_id)
     tube.resume()
     assert not tube.paused
@@ -209,7 +208,6 @@ def test_task_when_it_is_taken_tells_its_holder_and_since_when(
     queue: Queue, tube: Tube, clock: ManualClock
 ) -> None:
     put = tube.put(1)
-    assert put is not None
     assert (put.owner, put.taken_at) == (None, None)
     clock.advance(1)
 

@@ -61,7 +61,6 @@ def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: 
     if type_name.startswith("utube"):
         columns["utube"] = [None if n % 40 == 0 else f"u{n % 40}" for n in range(500)]
     before = tube.put("before")
-    assert before is not None
 
     result = tube.put_arrow(pa.table(columns))
 
@@ -72,7 +71,6 @@ def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: 
     assert before.task_id < tasks[0].task_id
     assert [task.utube for task in tasks] == columns.get("utube", [None] * 500)
     after = tube.put("after")
-    assert after is not None
     assert after.task_id > tasks[-1].task_id
 
 
@@ -171,9 +169,7 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
         ("fifo", {"pri": [1, 1]}, "column='pri'"),
         ("fifo", {"data": [1, 2]}, "column data='int64'"),
         ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
         ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
-        ("fifo", {"data": ["NaN", '"\\ud800"']}, "column data='2 bad rows'"),
         ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
     ],
     ids=str,
@@ -232,19 +228,6 @@ def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
     for key in (None, "k"):
         with pytest.raises(TubeNotFoundError):
             tube.put_arrow(texts("1"), key=key)
-
-
-def test_put_arrow_when_the_program_changes_its_memory_afterwards_keeps_what_was_put(
-    fifo: Tube,
-) -> None:
-    memory = bytearray(b"123")
-    ends = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
-    data = pa.Array.from_buffers(pa.string(), 3, [None, ends, pa.py_buffer(memory)])
-
-    fifo.put_arrow(pa.table({"data": data}))
-    memory[:] = b"789"
-
-    assert data_of(fifo.take_many(3)) == [1, 2, 3]
 
 
 # -- typed payloads --------------------------------------------------------------------------------

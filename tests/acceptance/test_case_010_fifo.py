@@ -59,7 +59,6 @@ def test_take_when_all_is_taken_waits_until_a_task_is_ready(
     act(tube, task.task_id)
 
     again = waiting.result(WAIT)
-    assert again is not None
     assert (again.state, again.data) == ("t", data)
 
 

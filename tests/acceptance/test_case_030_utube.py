@@ -83,7 +83,6 @@ def test_waiting_take_gets_what_the_end_of_the_first_frees(
     ENDS[end](tube, first)
 
     got = waiting.result(WAIT)
-    assert got is not None
     assert got.data == then
 
 

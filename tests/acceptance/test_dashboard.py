@@ -126,7 +126,6 @@ def buried(queue: Queue, count: int = 3, data: object = SCRIPT) -> None:
     tube.put_many([data] * count, utube=SCRIPT)
     for _ in range(count):
         task = tube.take(0)
-        assert task is not None
         tube.bury(task.task_id)
 
 
@@ -431,8 +430,6 @@ def test_dashboard_when_started_prints_where_it_is_and_ends_by_a_signal(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         url = process.stdout.readline().strip()
         told, _, token = process.stdout.readline().strip().partition(": ")
         assert told == "token for changes"

@@ -6,7 +6,7 @@ The simulation and `tests/stateful/test_leases_against_model.py` have these in a
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,7 @@ from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.model.times import to_us
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.acceptance.support import NewTube, Session, SharedTube
+    from tests.acceptance.support import NewTube, Session
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -80,20 +78,6 @@ def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Sessi
 # -- neighbours ------------------------------------------------------------------------------------
 
 SHORT, LONG = 5.0, 1_000.0
-#: What is done to the second task, and the states of both afterwards.
-VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
-    "ack": (lambda tube, b: tube.ack(b), "ar"),
-    "exchange": (lambda tube, b: tube.exchange(ack=[b], take=1), "at"),
-    "bury": (lambda tube, b: tube.bury(b), "ar b!"),
-    "touch": (lambda tube, b: tube.touch(b, 50), "ar bt"),
-}
-
-
-def taken(tube: Tube, ttrs: dict[str, float]) -> list[int]:
-    """Tasks that one take has taken, with a ttr each, so they lie in one lease segment."""
-    tube.put_many([PutItem(name, ttr=ttr) for name, ttr in ttrs.items()])
-    options = {"per_utube": len(ttrs)} if tube.type == "utubettl" else {}
-    return ids_of(tube.take_many(len(ttrs), **options))
 
 
 def states(tube: Tube) -> str:
@@ -103,37 +87,16 @@ def states(tube: Tube) -> str:
     return " ".join(sorted(row["data"].strip('"') + row["state"] for row in rows))
 
 
-def refuse(tube: Tube, task_id: int) -> None:
-    with pytest.raises(NotTakenError):
-        tube.ack(task_id)
-
-
-@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
-@pytest.mark.parametrize("verb", VERBS)
-def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbour_alone(
-    shared_tube: SharedTube, clock: ManualClock, type_name: str, verb: str
-) -> None:
-    tube, (act, after) = shared_tube(type_name), VERBS[verb]
-    a, b = taken(tube, {"a": SHORT, "b": LONG})
-    clock.advance(SHORT)
-    refuse(tube, a)
-
-    act(tube, b)
-
-    assert states(tube) == after
-
-
 @pytest.mark.thorough
 def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
-    shared_tube: SharedTube, clock: ManualClock
+    fifottl: Tube, clock: ManualClock
 ) -> None:
-    tube = shared_tube("fifottl")
-    ttrs = dict.fromkeys("abcdef", LONG) | {"a": SHORT}
-    ids = taken(tube, ttrs)
+    fifottl.put_many([PutItem(name, ttr=SHORT if name == "a" else LONG) for name in "abcdef"])
+    ids = ids_of(fifottl.take_many(6))
     clock.advance(SHORT)
 
     with ThreadPoolExecutor(len(ids)) as pool:
-        acks = [pool.submit(tube.ack, task_id) for task_id in ids]
+        acks = [pool.submit(fifottl.ack, task_id) for task_id in ids]
 
     assert [isinstance(ack.exception(), NotTakenError) for ack in acks] == [True] + [False] * 5
-    assert states(tube) == "ar"
+    assert states(fifottl) == "ar"

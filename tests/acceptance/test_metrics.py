@@ -242,7 +242,6 @@ def test_metrics_when_scraped_are_of_that_moment_and_tell_when_the_queue_is_away
 ) -> None:
     tube = Queue(None, location, engine="native").create_tube("mail")
     with exporting(location) as process:
-        assert process.stdout is not None
         assert process.stderr is not None
         try:
             url = process.stdout.readline().strip()

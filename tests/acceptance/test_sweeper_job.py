@@ -164,7 +164,6 @@ def test_streaming_sweeps_until_a_signal_comes(
     options = ("--interval=0.5", f"--checkpoint={checkpoint}", "--verbose")
 
     with sweeping(location, *options) as sweeper:
-        assert sweeper.stdout is not None
         first = sweeper.stdout.readline()
         second = sweeper.stdout.readline()
         with Queue(None, location, engine="native") as queue:

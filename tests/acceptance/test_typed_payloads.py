@@ -197,7 +197,6 @@ def test_map_comes_back_as_a_dict_by_every_verb_and_may_be_put_again(
     data = {"counts": {"k": 1, "l": None}, "deep": [{"by": {DAY: {1: "x"}}}, None, {"by": {}}]}
 
     put = tube.put(data)
-    assert put is not None
     seen = [put, tube.peek(put.task_id), *tube.tasks_by_state("r")]
     seen.append(take(tube))
     seen += tube.release_many([put.task_id])
@@ -253,7 +252,6 @@ def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
     wanted = copy.deepcopy(data)
 
     put = tube.put(data)
-    assert put is not None
     spoil(data)
     for verb in (
         lambda: put,
@@ -266,7 +264,6 @@ def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
         lambda: tube.delete(put.task_id),
     ):
         task = verb()
-        assert task is not None
         assert task.data == wanted
         spoil(task.data)
     twice = tube.put_many([wanted, wanted])

@@ -57,7 +57,6 @@ def test_put_when_its_key_is_a_text_or_an_integer_has_it_as_a_text(
 ) -> None:
     first = fifo.put("a", unique=given)
 
-    assert first is not None
     assert (first.unique, fifo.peek(first.task_id).unique) == (key, key)
     assert put(fifo, key).task_id == first.task_id
     assert take(fifo).unique == key
@@ -259,7 +258,6 @@ def test_put_when_the_task_has_ended_returns_it_as_done_without_data_and_error(
 
     task = tube.put({"url": "b", "n": 2}, unique="k")
 
-    assert task is not None
     assert (task.task_id, task.state, task.data) == (first.task_id, TaskState.DONE, None)
     assert (task.pri, task.unique, task.owner, task.error) == (5, "k", None, None)
     # No other verb knows it.

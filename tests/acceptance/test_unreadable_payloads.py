@@ -133,13 +133,11 @@ def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next
 ) -> None:
     tube, old = new_tube("fifottl"), Queue15(queue)
     bad = old.put(tube.name, "bad")
-    assert bad is not None
     spoil(engine, queue, tube.peek(bad.task_id), tube, "'}'")
     old.put(tube.name, "good")
 
     task = old.take(tube.name, 0)
 
-    assert task is not None
     assert task.data == ["good"]
     assert old.delete(bad.task_id).state is TaskState.DONE
 
@@ -313,7 +311,6 @@ def test_data_of_done_when_larger_than_allowed_is_refused(small: Queue) -> None:
     small.create_tube("large_done", "fifottl", if_not_exists=True)
     queue.put("large_done", 1)
     task = queue.take("large_done", 0)
-    assert task is not None
 
     is_refused(lambda: queue.done(task.task_id, FITS + "xx"), "data", 104)
 

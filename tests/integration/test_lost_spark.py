@@ -122,7 +122,6 @@ def main(location: str) -> None:
     verbs = verbs_of(queue, spark.sql("SELECT '1' AS data"))
 
     gateway = SparkContext._gateway
-    assert gateway is not None
     os.kill(gateway.proc.pid, signal.SIGKILL)
     gateway.proc.wait()
 

@@ -61,7 +61,6 @@ def begun(queue: Queue) -> tuple[Tube, int]:
     for number, host in enumerate(HOSTS):
         tube.put(number, utube=host)
     task = tube.take(timeout=0)
-    assert task is not None
     return tube, task.task_id
 
 

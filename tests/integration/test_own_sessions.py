@@ -93,7 +93,6 @@ def settings_of(session: SparkSession) -> dict[str, str]:
 def go_round(tube: Tube) -> None:
     tube.put("a")
     task = tube.take(0)
-    assert task is not None
     tube.ack(task.task_id)
 
 
@@ -207,7 +206,6 @@ def test_put_when_the_session_writes_other_files_keeps_days_and_moments_for_each
     with Queue(other_files, str(tmp_path)) as queue:
         task = queue["days"].take(0)
 
-        assert task is not None
         assert (task.data["day"], task.data["moment"]) == (_DAY, _MOMENT)
 
 
@@ -218,7 +216,6 @@ def test_verbs_when_the_session_reads_stale_snapshots_see_what_others_have_put(
     assert theirs.conf.get(_STALENESS) == "1h"
     with opened(spark, place) as queue:
         task = queue["plain"].put("fresh")
-    assert task is not None
 
     assert tube.peek(task.task_id).data == "fresh"
     tube.delete(task.task_id)
