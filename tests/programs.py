@@ -14,7 +14,7 @@ from tests.jvm_options import SHORT_LIVED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ROOT", "environment", "served"]
+__all__ = ["ROOT", "environment", "ran", "served", "started"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,6 +25,37 @@ def environment(**more: str) -> dict[str, str]:
     Spark says nothing of options that come this way, as Java does of those in its own variables.
     """
     return os.environ | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED} | more
+
+
+def ran(
+    *arguments: str, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python to its end."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
+
+
+@contextmanager
+def started(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of Python that runs until it ends or the block is left, whatever happens in there."""
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Clock, Queue, Task, Tube
 
+    #: The fixture that reads the version of every tube.
+    Versions = Callable[[], dict[str, int]]
+
 FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
 #: Seconds after which every program has seen a change of a tube's options.
@@ -30,30 +33,6 @@ TUBE_TYPES = ("fifottl", *without_spark("fifo"))
 _OF_ANY_ENGINE = frozenset(
     {"capacity", "delay", "max_attempts", "pri", "schema", "storage_mode", "ttl", "ttr"}
 )
-
-
-class Engine(Protocol):
-    """What keeps the queues of a module."""
-
-    def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
-        """Open a queue object; those of one location share their tubes."""
-        ...
-
-    def create_tube(self, queue: Queue, name: str, type_name: str, **options: Any) -> Tube:
-        """Make a tube that a test works with: how tubes are made is not what it is about."""
-        ...
-
-    def empty(self, queue: Queue, name: str) -> None:
-        """Empty a tube for the next test."""
-        ...
-
-    def leave(self, queue: Queue) -> None:
-        """End the queue object of a module, whose tubes nobody opens again."""
-        ...
-
-    def versions(self, location: str) -> dict[str, int]:
-        """A number for each tube, and for the list of tubes, that changes with what is stored."""
-        ...
 
 
 def outliving(engine: Engine, location: str, clock: Clock) -> Iterator[Queue]:
@@ -188,6 +167,10 @@ class InMemory:
         newest = {path: max(versions_in(files)) for path, files in tables.items()}
         names = {path: path.rpartition("/")[2] for path in tables}
         return {names[path]: version for path, version in newest.items() if names[path] != SESSIONS}
+
+
+#: What keeps the queues of a module.
+Engine = OnSpark | InMemory
 
 
 def versions_in(files: Iterable[str]) -> list[int]:

@@ -24,7 +24,7 @@ from tubeq_spark import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Engine, NewTube, Session
+    from tests.acceptance.support import Engine, NewTube, Session, Versions
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -176,7 +176,7 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
 )
 def test_put_arrow_with_bad_values_or_columns_is_refused_before_anything_is_written(
     shared_tube: Callable[[str], Tube],
-    versions: Callable[[], dict[str, int]],
+    versions: Versions,
     type_name: str,
     columns: dict[str, Any],
     says: str,
@@ -207,7 +207,7 @@ def test_put_arrow_of_what_is_no_table_of_payloads_is_refused(fifo: Tube) -> Non
 
 
 def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
-    new_tube: NewTube, other: Queue, versions: Callable[[], dict[str, int]]
+    new_tube: NewTube, other: Queue, versions: Versions
 ) -> None:
     tube = new_tube("limfifottl", capacity=3)
     before = versions()
@@ -333,7 +333,7 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
 
 @pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
-    fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
+    fifottl: Tube, versions: Versions, verb: str
 ) -> None:
     fifottl.put_arrow(texts("1", "2", "3"))
     batch = fifottl.take_arrow(2)
@@ -355,7 +355,7 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
 
 
 def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
-    fifottl: Tube, versions: Callable[[], dict[str, int]]
+    fifottl: Tube, versions: Versions
 ) -> None:
     before = versions()
 
@@ -368,21 +368,6 @@ def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
         with pytest.raises(StoreError, match="need a Spark session"):
             fifottl.take_df(count)
     assert versions() == before
-
-
-def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
-    queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_arrow(texts("1", "2", "3", "4"))
-
-    with tube.take_arrow(2) as batch:
-        batch.release(batch.table.slice(0, 1))
-    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
-
-    with pytest.raises(RuntimeError), tube.take_arrow(3):
-        raise RuntimeError
-    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
 
 
 def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fifo: Tube) -> None:

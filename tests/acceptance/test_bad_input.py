@@ -14,21 +14,15 @@ from tests.acceptance.support import take
 from tests.thorough import thorough
 from tubeq_spark import (
     InvalidOptionError,
-    NotTakenError,
     PutItem,
     Queue,
-    QueueStateError,
-    TaskNotFoundError,
-    TubeExistsError,
     TubeqError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import Session
+    from tests.acceptance.support import Versions
     from tubeq_spark import Tube
 
 VERBS_ON_SEVERAL = ("ack_many", "release_many", "bury_many", "delete_many")
@@ -131,7 +125,7 @@ REFUSED: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
 )
 def test_verb_with_a_bad_argument_is_refused_by_its_name(
     tubes: Tubes,
-    versions: Callable[[], dict[str, int]],
+    versions: Versions,
     place: str,
     verb: str,
     arguments: tuple[Any, ...],
@@ -155,7 +149,7 @@ def test_verb_with_a_bad_argument_is_refused_by_its_name(
 
 @pytest.mark.parametrize("option", [{"pri": 2**31}, {"ttl": -0.001}, {"utube": "a"}], ids=str)
 def test_put_many_with_a_bad_option_of_one_puts_none(
-    tubes: Tubes, versions: Callable[[], dict[str, int]], option: dict[str, Any]
+    tubes: Tubes, versions: Versions, option: dict[str, Any]
 ) -> None:
     before = versions()
 
@@ -168,17 +162,12 @@ def test_put_many_with_a_bad_option_of_one_puts_none(
 
 
 def test_verb_with_what_has_another_error_is_refused_before_anything_is_written(
-    tubes: Tubes, session: Session, versions: Callable[[], dict[str, int]]
+    tubes: Tubes, versions: Versions
 ) -> None:
-    closed, member = session(), session()
-    of_closed = closed["fifottl"]
-    closed.close()
-    member.cfg(in_replicaset=True)
     before = versions()
 
     for verb, given in (
         (tubes.queue.create_tube, {"name": "x", "if_not_exist": True}),
-        (tubes.fifottl.put, {"data": "x", "priority": 1}),
         (tubes.fifottl.put_many, {"items": ["x"], "priority": 1}),
     ):
         with pytest.raises(TypeError, match=list(given)[-1]):
@@ -192,39 +181,14 @@ def test_verb_with_what_has_another_error_is_refused_before_anything_is_written(
     for verb in VERBS_ON_SEVERAL:
         with pytest.raises(InvalidOptionError, match="task_id"):
             getattr(tubes.fifo, verb)([tubes.held, 1.0])
-    with pytest.raises(InvalidOptionError, match="fifo"):
-        tubes.fifo.touch(tubes.held, 1)
     with pytest.raises(InvalidOptionError, match="state"):
         list(tubes.fifo.tasks_by_state(None))  # type: ignore[arg-type]
-    with pytest.raises(TubeExistsError, match="fifo"):
-        tubes.queue.create_tube("FIFO", "fifo")
-    with pytest.raises(InvalidOptionError, match="temporary"):
-        member.create_tube("x", "fifo", temporary=True)
-    for call in (lambda: of_closed.put("x"), lambda: closed.cfg(ttr=5)):
-        with pytest.raises(QueueStateError):
-            call()
 
-    assert versions() == before
-
-
-@pytest.mark.parametrize("task_id", [-1, 42, 2**63, 10**30])
-def test_verb_on_an_integer_that_is_no_tasks_id_finds_nothing(
-    tubes: Tubes, versions: Callable[[], dict[str, int]], task_id: int
-) -> None:
-    before = versions()
-    for verb in ("ack", "release"):
-        with pytest.raises(NotTakenError, match=str(task_id)):
-            getattr(tubes.fifo, verb)(task_id)
-    for verb in ("bury", "delete", "peek", "why"):
-        with pytest.raises(TaskNotFoundError, match=str(task_id)):
-            getattr(tubes.fifo, verb)(task_id)
     assert versions() == before
 
 
 @pytest.mark.on_spark
-def test_take_of_none_takes_nothing_without_a_commit(
-    tubes: Tubes, versions: Callable[[], dict[str, int]]
-) -> None:
+def test_take_of_none_takes_nothing_without_a_commit(tubes: Tubes, versions: Versions) -> None:
     before = versions()
 
     assert tubes.fifo.take_many(0) == []
@@ -268,7 +232,7 @@ def test_take_of_none_takes_nothing_without_a_commit(
 def test_put_df_with_bad_values_or_columns_is_refused(
     spark: SparkSession,
     tubes: Tubes,
-    versions: Callable[[], dict[str, int]],
+    versions: Versions,
     type_name: str,
     row: str,
     said: str,

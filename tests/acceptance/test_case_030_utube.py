@@ -173,14 +173,6 @@ def test_take_df_holds_its_subqueues_until_the_last_task_is_done(
     assert take(rival).data == "c"
 
 
-@pytest.mark.thorough
-def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared_tube: SharedTube) -> None:
-    tube = shared_tube("utube")
-    tube.put_many(["a", "b"], utube="one")
-    first = take(tube)
-    assert data_of(tube.exchange(ack=[first.task_id], take=1)) == ["b"]
-
-
 def test_kick_gives_back_the_oldest_of_each_subqueue_first(
     shared_tube: SharedTube, queue: Queue
 ) -> None:

@@ -247,19 +247,21 @@ def test_what_time_ends_is_told_and_counted_once(
 def test_touches_delays_and_buries_move_the_next_event_ttl_and_ttr(
     new_tube: NewTube, clock: ManualClock, type_name: str
 ) -> None:
-    """Cases 020-10, 040-13, X-D6, X-D8, X-D9, X-D11 and U3."""
+    """Cases 020-8, 020-10, 040-13, X-D6, X-D8, X-D9, X-D11 and U3."""
     tube = new_tube(type_name)
     task_id = put_and_take(tube, "x", ttl=10, ttr=5).task_id
 
     assert times(tube.touch(task_id, 3)) == (8, 13, 8)
+    # It is held though the first ttr has passed.
+    clock.advance(6)
     assert times(tube.release(task_id)) == (13, 13, 8)
-    assert times(take(tube)) == (8, 13, 8)
+    assert times(take(tube)) == (14, 13, 8)
     clock.advance(1)
     released = tube.release(task_id, delay=3)
-    assert (released.state, times(released)) == ("~", (4, 16, 8))
+    assert (released.state, times(released)) == ("~", (10, 16, 8))
     clock.advance(3)
     take(tube)
-    assert times(tube.release(task_id, delay=2)) == (6, 18, 8)
+    assert times(tube.release(task_id, delay=2)) == (12, 18, 8)
     assert times(tube.bury(task_id)) == (18, 18, 8)
     # What was delayed when it was buried is kicked all the same.
     assert tube.kick() == 1

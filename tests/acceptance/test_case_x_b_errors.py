@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from tests.acceptance.support import Engine, InBackground, NewTube, Session
+    from tests.acceptance.support import Engine, InBackground, NewTube, Session, Versions
     from tubeq_spark import Queue, Tube
 
 
@@ -122,7 +122,7 @@ def not_held(request: pytest.FixtureRequest, engine: Engine, queue: Queue, other
     ids["foreign"] = ids["ready"]
     assert take(other[tube.name]).task_id == ids["foreign"]
     ids["ready"] = tube.put("ready").task_id
-    ids["unknown"] = 42
+    ids |= {"unknown": 42, "no number": 2**70}
     if request.param == "fifottl":
         ids["delayed"] = tube.put("delayed", delay=10 * YEAR).task_id
     return NotHeld(tube, ids.pop("held"), ids)
@@ -143,7 +143,7 @@ VERBS_OF_THE_HOLDER: dict[str, Callable[[Tube, int, int], Any]] = {
     "verb", ["exchange", *without_spark("ack", "ack_many", "release", "release_many", "touch")]
 )
 def test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason(
-    not_held: NotHeld, versions: Callable[[], dict[str, int]], verb: str
+    not_held: NotHeld, versions: Versions, verb: str
 ) -> None:
     """Case X-B1."""
     if verb == "touch" and not_held.tube.type == "fifo":
@@ -167,7 +167,7 @@ def test_anybodys_verb_on_an_unknown_task_is_not_found(not_held: NotHeld, verb: 
 
 @pytest.mark.thorough
 def test_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
-    not_held: NotHeld, versions: Callable[[], dict[str, int]]
+    not_held: NotHeld, versions: Versions
 ) -> None:
     """Case X-B2."""
     before = versions()

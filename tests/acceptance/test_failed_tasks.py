@@ -21,11 +21,9 @@ from tubeq_spark import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import NewTube, Versions
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -165,7 +163,7 @@ def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
 
 
 def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
-    fifottl: Tube, versions: Callable[[], dict[str, int]]
+    fifottl: Tube, versions: Versions
 ) -> None:
     batch = taken(fifottl, 3)
     ids = by_data(batch)

@@ -197,7 +197,9 @@ def test_alter_when_a_rate_changes_holds_for_the_next_lease(
     assert taken_in_turn(theirs, 2) == "bc"
     clock.advance(SEEN)
     assert taken_in_turn(theirs, 1) == "."
-    clock.advance(10 - SEEN)
+    clock.advance(10 - SEEN - 0.000_001)
+    assert taken_in_turn(theirs, 1) == "."
+    clock.advance(0.000_001)
     assert taken_in_turn(theirs, 2) == "d."
     tube.alter(rate=Rate(3, 10))
     assert taken_in_turn(tube, 3) == "ef."

@@ -22,9 +22,8 @@ from tubeq_spark import (
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable
 
-    from tests.acceptance.support import NewTube, Session, SharedTube
+    from tests.acceptance.support import NewTube, Session, SharedTube, Versions
     from tubeq_spark import Queue, SessionInfo, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -56,7 +55,7 @@ def why(tube: Tube, task_id: int) -> str:
 
 
 def test_why_when_tasks_come_before_it_says_how_many_and_writes_nothing(
-    fifottl: Tube, versions: Callable[[], dict[str, int]]
+    fifottl: Tube, versions: Versions
 ) -> None:
     ids = ids_of(fifottl.put_many([PutItem(n, pri=5 - n // 2) for n in range(4)]))
     before = versions()

@@ -8,9 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import re
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +16,7 @@ from deltalake import DeltaTable
 from sweeper import main
 
 from tests.acceptance.support import counts, take
-from tests.programs import ROOT, environment
+from tests.programs import ROOT, ran, started
 from tubeq_spark import NotTakenError, PutItem, Queue
 from tubeq_spark.testing import ManualClock
 
@@ -31,38 +28,7 @@ pytestmark = pytest.mark.processes
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
 LONG = 300
-
-
-def command(location: str, *options: str) -> list[str]:
-    return [sys.executable, str(ROOT / "jobs" / "sweeper.py"), "--location", location, *options]
-
-
-def run_sweeper(*arguments: str, java: str = "") -> subprocess.CompletedProcess[str]:
-    own = {"TUBEQ_ENGINE": "auto"} | ({"JAVA_HOME": java} if java else {})
-    return subprocess.run(
-        arguments,
-        env=environment() | own,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONG,
-    )
-
-
-@contextmanager
-def sweeping(location: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A sweeper that runs until the block is left, whatever happens in there."""
-    with subprocess.Popen(
-        command(location, *options),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+PROGRAM = str(ROOT / "jobs" / "sweeper.py")
 
 
 @pytest.fixture
@@ -114,7 +80,13 @@ def test_once_writes_down_what_is_due(
     plain.put("abandoned")
     take(plain)
 
-    first = run_sweeper(*command(location, "--once"), java=str(tmp_path / "no-java"))
+    first = ran(
+        PROGRAM,
+        f"--location={location}",
+        "--once",
+        TUBEQ_ENGINE="auto",
+        JAVA_HOME=str(tmp_path / "no-java"),
+    )
     second = sweep_here("--location", location, "--once")
 
     assert first.stderr == ""
@@ -163,7 +135,7 @@ def test_streaming_sweeps_until_a_signal_comes(
     checkpoint = tmp_path / "checkpoint"
     options = ("--interval=0.5", f"--checkpoint={checkpoint}", "--verbose")
 
-    with sweeping(location, *options) as sweeper:
+    with started(PROGRAM, "--location", location, *options) as sweeper:
         first = sweeper.stdout.readline()
         second = sweeper.stdout.readline()
         with Queue(None, location, engine="native") as queue:

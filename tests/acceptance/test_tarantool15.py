@@ -20,6 +20,7 @@ from tubeq_spark.tarantool15 import Queue15, Task15
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.acceptance.support import Versions
     from tubeq_spark.testing import ManualClock
 
 JOBS = "jobs"
@@ -265,7 +266,7 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
 
 
 def test_arguments_that_are_none_are_refused_before_anything_is_written(
-    old: Queue15, versions: Callable[[], dict[str, int]]
+    old: Queue15, versions: Versions
 ) -> None:
     task_id = held(old, "a")
     before = versions()
@@ -293,7 +294,7 @@ def test_arguments_that_are_none_are_refused_before_anything_is_written(
 
 
 def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
-    queue: Queue, versions: Callable[[], dict[str, int]]
+    queue: Queue, versions: Versions
 ) -> None:
     old, name = Queue15(queue), "counted"
     queue.create_tube(name, "fifottl", ttr=1000, max_attempts=2)

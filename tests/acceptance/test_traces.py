@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from tests.programs import ran
 from tubeq_spark import (
     NotTakenError,
     Queue,
@@ -180,10 +180,7 @@ def test_queue_when_it_is_not_traced_imports_nothing_of_opentelemetry() -> None:
         "    tube = queue.create_tube('a'); tube.put(1); tube.work(lambda _: None, idle=0)\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
+    assert ran("-c", program).stdout == "[]\n"
 
 
 def test_queue_when_opentelemetry_is_not_there_says_which_extra_brings_it(

@@ -19,9 +19,9 @@ from tests.payload_table import COLUMNS, DAY, SCHEMA, VALUES, expected
 from tubeq_spark import InvalidOptionError, PutItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from tests.acceptance.support import Engine, NewTube
+    from tests.acceptance.support import Engine, NewTube, Versions
     from tubeq_spark import Queue, Tube
 
 
@@ -134,7 +134,7 @@ def check_put_arrow(tube: Tube, stored: Stored) -> None:
 
 
 def test_value_when_put_is_stored_or_refused_as_the_table_says(
-    typed: Tube, other: Queue, versions: Callable[[], dict[str, int]]
+    typed: Tube, other: Queue, versions: Versions
 ) -> None:
     stored = Stored()
     check_put(typed, stored)

@@ -23,7 +23,7 @@ from tubeq_spark.tarantool15 import Queue15
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import Engine, NewTube, OnSpark, Session
+    from tests.acceptance.support import Engine, NewTube, OnSpark, Session, Versions
     from tubeq_spark import Queue, Task, Tube
 
 TOO_DEEP = "[" * 5_000 + "]" * 5_000
@@ -146,7 +146,7 @@ def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next
 
 
 @pytest.fixture
-def refused(versions: Callable[[], dict[str, int]]) -> Refused:
+def refused(versions: Versions) -> Refused:
     """Expects a refusal, and no commit anywhere."""
 
     @contextmanager
@@ -157,14 +157,6 @@ def refused(versions: Callable[[], dict[str, int]]) -> Refused:
         assert versions() == before
 
     return check
-
-
-def test_put_of_a_payload_that_is_nested_too_deep_is_refused(fifo: Tube, refused: Refused) -> None:
-    for data in (deep(DEPTH_MAX + 1), deep(950)):
-        with refused(f"{DEPTH_MAX} deep"):
-            fifo.put(data)
-        with refused(f"{DEPTH_MAX} deep"):
-            fifo.put_many(["good", PutItem(data)])
 
 
 @pytest.mark.thorough
@@ -272,7 +264,7 @@ def is_refused(put: Callable[[], object], named: str, size: int) -> None:
 
 
 def test_payload_when_larger_than_allowed_is_refused_and_nothing_written(
-    small: Queue, versions: Callable[[], dict[str, int]]
+    small: Queue, versions: Versions
 ) -> None:
     tube = small.create_tube("large", "fifo", if_not_exists=True)
     tube.put(FITS)
