@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import SEEN, data_of, moved, take
-from tubeq_spark import (
-    Backoff,
-    InvalidOptionError,
-    Rate,
-    TubeNotFoundError,
-    TubeqError,
-)
+from tubeq_spark import Backoff, InvalidOptionError, Rate, TubeNotFoundError, TubeqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,10 +77,7 @@ def test_alter_and_pause_when_another_program_has_the_tube_are_seen_within_five_
     ],
 )
 def test_alter_when_an_option_is_bad_changes_nothing(
-    new_tube: NewTube,
-    versions: Versions,
-    type_name: str,
-    options: dict[str, Any],
+    new_tube: NewTube, versions: Versions, type_name: str, options: dict[str, Any]
 ) -> None:
     tube = new_tube(type_name)
     before, committed = dict(tube.options), versions()

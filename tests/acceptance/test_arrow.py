@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from tubeq_spark import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Engine, NewTube, Session, Versions
+    from tests.acceptance.support import NewTube, Session, Versions
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -52,8 +51,7 @@ def looks(task: Task) -> Task:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "type_name",
-    ["utubettl", *without_spark("fifo", "fifottl", "limfifottl", "utube")],
+    "type_name", ["utubettl", *without_spark("fifo", "fifottl", "limfifottl", "utube")]
 )
 def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: str) -> None:
     tube = new_tube(type_name)
@@ -228,40 +226,6 @@ def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
     for key in (None, "k"):
         with pytest.raises(TubeNotFoundError):
             tube.put_arrow(texts("1"), key=key)
-
-
-# -- typed payloads --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def typed(engine: Engine, queue: Queue) -> Tube:
-    """A tube with a schema."""
-    schema = "url STRING, at TIMESTAMP, n INT, tags ARRAY<STRING>"
-    return engine.create_tube(queue, "typed", "fifottl", schema=schema)
-
-
-@pytest.mark.thorough
-def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) -> None:
-    at = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
-    table = pa.table(
-        {
-            "n": pa.array([1, None], pa.int32()),
-            "url": pa.array(["a", None], pa.large_string()),
-            "at": pa.array([at, None], pa.timestamp("ns", "Europe/Berlin")),
-            "tags": pa.array([["x", None], None], pa.large_list(pa.string())),
-            "pri": [2, 1],
-        }
-    )
-
-    assert typed.put_arrow(table).count == 2
-
-    assert [task.data for task in typed.tasks_by_state("r")] == [
-        {"url": None, "at": None, "n": None, "tags": None},
-        {"url": "a", "at": at, "n": 1, "tags": ["x", None]},
-    ]
-    with typed.take_arrow(2) as batch:
-        assert batch.table.column_names[:5] == ["task_id", "url", "at", "n", "tags"]
-        assert batch.table["n"].to_pylist() == [None, 1]
 
 
 # -- take_arrow ------------------------------------------------------------------------------------

@@ -12,12 +12,7 @@ import pytest
 
 from tests.acceptance.support import take
 from tests.thorough import thorough
-from tubeq_spark import (
-    InvalidOptionError,
-    PutItem,
-    Queue,
-    TubeqError,
-)
+from tubeq_spark import InvalidOptionError, Queue, TubeqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,20 +142,6 @@ def test_verb_with_a_bad_argument_is_refused_by_its_name(
     assert (versions(), tubes.queue.cfg()) == (before, settings)
 
 
-@pytest.mark.parametrize("option", [{"pri": 2**31}, {"ttl": -0.001}, {"utube": "a"}], ids=str)
-def test_put_many_with_a_bad_option_of_one_puts_none(
-    tubes: Tubes, versions: Versions, option: dict[str, Any]
-) -> None:
-    before = versions()
-
-    with pytest.raises(InvalidOptionError, match=next(iter(option))):
-        tubes.fifottl.put_many(["good", PutItem("bad", **option), "good"])
-    with pytest.raises(InvalidOptionError, match="data"):
-        tubes.fifo.put_many([PutItem(b"x"), "good"])
-
-    assert versions() == before
-
-
 def test_verb_with_what_has_another_error_is_refused_before_anything_is_written(
     tubes: Tubes, versions: Versions
 ) -> None:
@@ -230,12 +211,7 @@ def test_take_of_none_takes_nothing_without_a_commit(tubes: Tubes, versions: Ver
     ],
 )
 def test_put_df_with_bad_values_or_columns_is_refused(
-    spark: SparkSession,
-    tubes: Tubes,
-    versions: Versions,
-    type_name: str,
-    row: str,
-    said: str,
+    spark: SparkSession, tubes: Tubes, versions: Versions, type_name: str, row: str, said: str
 ) -> None:
     rows, before = spark.sql(f"SELECT {row}"), versions()
 

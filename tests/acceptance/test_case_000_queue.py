@@ -78,9 +78,7 @@ def test_take_by_five_waiting_consumers_gives_each_a_task_of_its_own(
     assert len(set(ids_of(tasks))) == 5
 
 
-def test_on_task_change_is_called_for_every_change_until_it_is_replaced(
-    new_tube: NewTube,
-) -> None:
+def test_on_task_change_is_called_for_every_change_until_it_is_replaced(new_tube: NewTube) -> None:
     """Cases 080-1 and X-C9."""
     first, second = Changes(), Changes()
     tube = new_tube("fifo", on_task_change=first)

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import (
-    WAIT,
-    data_of,
-    ids_of,
-    put_and_take,
-    take,
-)
+from tests.acceptance.support import WAIT, data_of, ids_of, put_and_take, take
 from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError, TaskState, TubeNotFoundError
 
 if TYPE_CHECKING:

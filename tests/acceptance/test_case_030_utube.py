@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import (
-    WAIT,
-    counts,
-    data_of,
-    ids_of,
-    put_and_take,
-    take,
-)
+from tests.acceptance.support import WAIT, counts, data_of, ids_of, put_and_take, take
 from tests.thorough import without_spark
 
 if TYPE_CHECKING:

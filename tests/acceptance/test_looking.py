@@ -173,9 +173,7 @@ def test_why_when_as_many_tasks_are_taken_as_may_be_says_so(
 
 
 @pytest.mark.thorough
-def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(
-    shared_tube: SharedTube,
-) -> None:
+def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(shared_tube: SharedTube) -> None:
     tube = shared_tube("utube")
     utubes = ("one", None, "two", "one", "three", "three")
     ids = ids_of(tube.put_many([PutItem(n, utube=utube) for n, utube in enumerate(utubes)]))

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import Changes
-from tubeq_spark import (
-    InvalidOptionError,
-    NotTakenError,
-    Queue,
-    TaskNotFoundError,
-    TaskState,
-)
+from tubeq_spark import InvalidOptionError, NotTakenError, Queue, TaskNotFoundError, TaskState
 from tubeq_spark.tarantool15 import Queue15, Task15
 
 if TYPE_CHECKING:

@@ -15,11 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.programs import ran
-from tubeq_spark import (
-    NotTakenError,
-    Queue,
-    QueueConfig,
-)
+from tubeq_spark import NotTakenError, Queue, QueueConfig
 from tubeq_spark.otel import context_of
 
 if TYPE_CHECKING:

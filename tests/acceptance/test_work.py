@@ -262,10 +262,7 @@ def test_work_when_a_task_to_bury_was_deleted_works_on(
 
 
 def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
-    other: Queue,
-    new_tube: NewTube,
-    clock: ManualClock,
-    caplog: pytest.LogCaptureFixture,
+    other: Queue, new_tube: NewTube, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     tube = new_tube("fifottl", ttr=30)
     ids = [task.task_id for task in tube.put_many(range(12))]

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 #: Delta's extension and catalog, and what no session can change.
-_OF_PROGRAM = (
-    "spark.sql.extensions",
-    "spark.sql.catalog.spark_catalog",
-    "spark.scheduler.mode",
-)
+_OF_PROGRAM = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.scheduler.mode")
 _STALENESS = "spark.databricks.delta.stalenessLimit"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -236,10 +232,7 @@ def test_own_sessions_when_the_caller_has_credentials_have_them_and_later_ones_t
     assert own.get() is not own.get(compiling=True)
     assert [
         own.get(compiling=many).conf.get("spark.sql.codegen.wholeStage") for many in (False, True)
-    ] == [
-        "false",
-        "true",
-    ]
+    ] == ["false", "true"]
 
     theirs.conf.set("fs.example.account.key", "renewed")
     theirs.conf.set(_STALENESS, "1h")
