@@ -226,14 +226,12 @@ def put_and_take(tube: Tube, data: Any = None, **options: Any) -> Task:
     """Put a task and take it."""
     put = tube.put(data, **options)
     task = take(tube)
-    assert put is not None
     assert task.task_id == put.task_id
     return task
 
 
-def times(task: Task | None) -> tuple[float | None, float | None, float | None]:
+def times(task: Task) -> tuple[float | None, float | None, float | None]:
     """Seconds from a task's creation to its next event, its ttl, and its ttr."""
-    assert task is not None
     event = task.next_event
     return (event and (event - task.created).total_seconds()), task.ttl, task.ttr
 

@@ -69,10 +69,6 @@ REFUSED: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("queue", "create_tube", ("fifottl", "fifottl"), {"if_not_exists": True, "ttl": -1}),
     ("queue", "create_tube", ("fifottl", "fifottl"), {"if_not_exists": True, "capacity": 1}),
     *(
-        ("queue", "cfg", (), {"ttr": 5, option: value})
-        for option, value in (("ttr", 0), ("in_replicaset", 1), ("foo", 1), ("foo", None))
-    ),
-    *(
         ("fifottl", verb, data, {option: value})
         for verb, data in (("put", ("x",)), ("put_many", (["x"],)))
         for option, value in (BAD_PUT | {"utube": "a", "timeout": 1}).items()

@@ -5,14 +5,16 @@ The simulation has all of it in all orders of steps; here one reads what a progr
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import calls, counts, data_of, ids_of, put_and_take, take
-from tubeq_spark import Backoff, Bury, InvalidOptionError, NotTakenError, TaskNotFoundError
-from tubeq_spark.model.failures import LEASE_ENDED, SESSION_ENDED
+from tests.acceptance.support import all_tasks, calls, counts, data_of, ids_of, put_and_take, take
+from tests.waiting import beat
+from tubeq_spark import Backoff, Bury, InvalidOptionError, NotTakenError, PutItem, TaskNotFoundError
+from tubeq_spark.model.failures import LEASE_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -283,36 +285,35 @@ def test_lease_when_its_end_is_written_delays_the_task_by_the_backoff(
 
 
 @pytest.mark.thorough
-def test_lease_when_it_ended_lets_the_tasks_behind_it_pass(
-    new_tube: NewTube, clock: ManualClock
+def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
+    fifottl: Tube, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", backoff=BACKOFF, ttr=5)
-    tube.put_many([*"ab"], utube="u")
-    assert take(tube).data == "a"
-    assert tube.take(timeout=0) is None
-
+    fifottl.put_many([PutItem(name, ttr=5 if name == "a" else 1_000) for name in "abcdef"])
+    ids = ids_of(fifottl.take_many(6))
     clock.advance(5)
 
-    assert take(tube).data == "b"
+    with ThreadPoolExecutor(len(ids)) as pool:
+        acks = [pool.submit(fifottl.ack, task_id) for task_id in ids]
+
+    assert [isinstance(ack.exception(), NotTakenError) for ack in acks] == [True] + [False] * 5
+    assert [(task.data, task.state) for task in all_tasks(fifottl)] == [("a", "r")]
 
 
-def test_session_when_it_died_delays_its_tasks_from_their_release_on(
-    new_tube: NewTube, session: Session, clock: ManualClock
+def test_session_lives_as_long_as_its_batch_was_touched_for(
+    other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:
-    tube = new_tube("fifottl", backoff=BACKOFF)
-    mine = session(ttr=30)
-    task = put_and_take(mine[tube.name], "a") if tube.put("b", pri=1) else None
-    # Nobody keeps it alive, and the clock is past its lease.
-    mine._context.session.stop()
-    clock.advance(40)
+    tube = new_tube("fifottl", ttr=30)
+    tube.put("long work")
+    mine = session(ttr=60)
+    batch = mine[tube.name].take_arrow(1)
 
-    assert tube.peek(task.task_id).state == "r"
-    assert take(tube).data == "b"
+    batch.touch(3600)
+    for _ in range(9):
+        clock.advance(20)
+        beat(mine._context.session)
 
-    found = tube.peek(task.task_id)
-    assert (found.state, found.error, waits(found, clock)) == ("~", SESSION_ENDED, 10)
-    clock.advance(10)
-    assert take(tube).data == "a"
+    assert other[tube.name].take(0) is None
+    assert batch.ack() == 1
 
 
 # -- work ----------------------------------------------------------------------------------------------

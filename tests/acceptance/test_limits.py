@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import SEEN, data_of, ids_of, take
+from tests.acceptance.support import SEEN, ids_of, take
 from tubeq_spark import PutItem, QueueConfig, Rate
 from tubeq_spark.model.takes import UtubeMoments, moments_text
 from tubeq_spark.storage.commit_loop import Plan
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
-
-TTR = 60.0
-TYPES = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
 
 
 def filled(new_tube: NewTube, letters: str, **options: Any) -> Tube:
@@ -64,6 +61,7 @@ def served(tube: Tube, count: int) -> str:
 EXAMPLES: list[tuple[dict[str, Any], dict[str, str], str, str]] = [
     ({"parallel": 2}, {"u": "abcd", "v": "x"}, "abx.", "c."),
     ({"rate": Rate(2, 10), "parallel": 3}, {"u": "abc", "v": "x"}, "abx.", "."),
+    ({"most_taken": 2}, {"u": "a", "v": "b", "w": "c"}, "ab.", "c."),
     ({"order": "fair", "parallel": 3}, {"u": "abcd", "v": "xy", "w": "p"}, "axpbyc.", "d."),
 ]
 ALL = {"order": "fair", "rate": Rate(2, 10), "parallel": 2, "most_taken": 5}
@@ -95,33 +93,6 @@ def test_take_in_a_tube_with_limits_finds_what_these_leave(
     assert taken_in_turn(tube, len(found)) == found
     tube.ack(next(tube.tasks_by_state("t")).task_id)
     assert taken_in_turn(tube, len(later)) == later
-
-
-@pytest.mark.parametrize("verb", ["take_many", "take_arrow"])
-@pytest.mark.parametrize("options", [{"parallel": 3}, {"rate": Rate(3, 10), "parallel": 9}])
-def test_take_of_several_when_less_is_free_is_cut_to_it(
-    new_tube: NewTube, verb: str, options: dict[str, Any]
-) -> None:
-    tube = filled(new_tube, "abcde", **options)
-    tube.put_many(list("xyz"), utube="v")
-    held = take(tube)
-
-    taken = getattr(tube, verb)(9, per_utube=9)
-
-    assert (taken.count if verb == "take_arrow" else len(taken)) == 5
-    assert taken_in_turn(tube, 1) == "."
-    tube.ack(held.task_id)
-    assert taken_in_turn(tube, 1) == ("d" if "rate" not in options else ".")
-
-
-def test_exchange_in_a_tube_with_parallel_counts_what_it_acks_as_free(new_tube: NewTube) -> None:
-    tube = filled(new_tube, "abcde", parallel=2)
-    first, _ = one_by_one(tube, 2)
-
-    taken = tube.exchange(ack=[first.task_id], take=2, per_utube=2)
-
-    assert data_of(taken) == ["c"]
-    assert data_of(tube.exchange(ack=ids_of(taken), take=1)) == ["d"]
 
 
 def test_alter_when_parallel_shrinks_to_one_waits_for_all_that_is_taken(
@@ -263,52 +234,7 @@ def test_sweep_when_a_rate_or_a_turn_is_not_used_any_more_forgets_its_moments(
 # -- most_taken -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_name", TYPES)
-def test_take_when_most_taken_tasks_are_taken_finds_none(
-    new_tube: NewTube, other: Queue, type_name: str
-) -> None:
-    tube = new_tube(type_name, most_taken=3)
-    theirs = other[tube.name]
-    for letter in "abcdefgh":
-        tube.put(letter, **({"utube": letter} if type_name.startswith("utube") else {}))
-
-    held = one_by_one(tube, 2)
-    assert taken_in_turn(theirs, 2) == "c."
-    tube.ack(held[0].task_id)
-    assert data_of(theirs.take_many(9)) == ["d"]
-    tube.release(held[1].task_id)
-    batch = tube.take_arrow(9)
-    assert batch.table["data"].to_pylist() == ['"b"']
-    batch.ack()
-    held = tube.take_many(1)
-    assert data_of(tube.exchange(ack=ids_of(held), take=9)) == ["f"]
-    assert taken_in_turn(theirs, 1) == "."
-
-
-@pytest.mark.thorough
-def test_take_when_a_lease_of_most_taken_ends_takes_again(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", most_taken=1, ttr=TTR)
-    tube.put_many(list("ab"))
-    take(tube)
-    assert taken_in_turn(tube, 1) == "."
-
-    clock.advance(TTR)
-
-    assert taken_in_turn(tube, 2) == "a."
-
-
 # -- order="fair" ------------------------------------------------------------------------------------
-
-
-def test_take_in_a_fair_tube_goes_by_priority_first(new_tube: NewTube, clock: ManualClock) -> None:
-    tube = new_tube("utubettl", order="fair")
-    for name, pri in {"u": 1, "v": 0, "w": 1, "x": 0}.items():
-        clock.advance(1)
-        tube.put_many([name] * 2, utube=name, pri=pri)
-
-    assert served(tube, 8) == "vxvxuwuw"
 
 
 # -- work -----------------------------------------------------------------------------------------

@@ -334,7 +334,6 @@ def test_session_when_its_process_has_died_is_told_until_its_tasks_are_given_bac
     clock.advance(100)
 
     [info] = infos(queue, worker.session_uuid)
-    assert info.until is not None
     assert (info.holds, info.until < clock.now()) == (1, True)
     assert infos(queue, idle.session_uuid) == []
     queue.sweep()

@@ -34,9 +34,7 @@ def keyed(*keys: str | None) -> list[PutItem]:
 
 
 def put(tube: Tube, key: str, data: str = "again", **options: Any) -> Task:
-    task = tube.put(data, unique=key, **options)
-    assert task is not None
-    return task
+    return tube.put(data, unique=key, **options)
 
 
 def rows(keys: list[str | int | None], **columns: list[Any]) -> pa.Table:
