@@ -130,10 +130,9 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     ),
     "test_operations_of_others": frozenset(
         {
-            "test_native_queue_when_spark_changes_its_table_goes_on[CLONE]",
-            "test_native_queue_when_spark_changes_its_table_goes_on[ZORDER]",
-            "test_native_queue_when_spark_changes_its_table_goes_on[column mapping]",
-            "test_queue_on_spark_when_its_table_is_changed_goes_on[column mapping]",
+            "test_queue_when_spark_changes_its_table_goes_on[native-CLONE]",
+            "test_queue_when_spark_changes_its_table_goes_on[native-ZORDER]",
+            "test_queue_when_spark_changes_its_table_goes_on[spark-column mapping]",
         }
     ),
     "test_queue_against_model": frozenset(

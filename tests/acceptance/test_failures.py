@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.support import all_tasks, calls, counts, data_of, ids_of, put_and_take, take
 from tests.waiting import beat
 from tubeq_spark import Backoff, Bury, InvalidOptionError, NotTakenError, PutItem, TaskNotFoundError
-from tubeq_spark.model.failures import LEASE_ENDED
+from tubeq_spark.model.failures import LEASE_ENDED, SESSION_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,6 +314,26 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
 
     assert other[tube.name].take(0) is None
     assert batch.ack() == 1
+
+
+def test_session_when_it_died_delays_its_tasks_from_their_release_on(
+    new_tube: NewTube, session: Session, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", backoff=BACKOFF)
+    mine = session(ttr=30)
+    task = put_and_take(mine[tube.name], "a")
+    tube.put("b", pri=1)
+    # Nobody keeps it alive, and the clock is past its lease.
+    mine._context.session.stop()
+    clock.advance(40)
+
+    assert tube.peek(task.task_id).state == "r"
+    assert take(tube).data == "b"
+
+    found = tube.peek(task.task_id)
+    assert (found.state, found.error, waits(found, clock)) == ("~", SESSION_ENDED, 10)
+    clock.advance(10)
+    assert take(tube).data == "a"
 
 
 # -- work ----------------------------------------------------------------------------------------------

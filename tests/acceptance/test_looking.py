@@ -39,8 +39,7 @@ def now(clock: ManualClock) -> str:
 
 def put(tube: Tube, data: Any = "a", **options: Any) -> int:
     """Put a task; returns its id."""
-    task = tube.put(data, **options)
-    return task.task_id
+    return tube.put(data, **options).task_id
 
 
 # -- why -------------------------------------------------------------------------------------------
