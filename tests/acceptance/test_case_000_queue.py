@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,8 +27,10 @@ from tubeq_spark import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.acceptance.support import Engine, InBackground, NewTube, Session
-    from tubeq_spark import Queue, Tube
+    from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
 
@@ -94,6 +97,34 @@ def test_on_task_change_is_called_for_every_change_until_it_is_replaced(new_tube
     cycle()
     assert (len(first), len(second)) == (3, 3)
     assert tube.on_task_change(None) is None
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda tube: tube.take(0),
+        lambda tube: tube.take_many(2),
+        lambda tube: tube.exchange(ack=[], take=1),
+    ],
+)
+def test_take_of_a_thread_when_the_callback_ends_that_thread_gives_its_tasks_back(
+    new_tube: NewTube, take: Callable[[Tube], Any]
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many([1, 2])
+
+    def leave(_: Task, event: str) -> None:
+        if event == "take":
+            raise SystemExit
+
+    tube.on_task_change(leave)
+    with ThreadPoolExecutor(1) as pool:
+        error = pool.submit(take, tube).exception(WAIT)
+    tube.on_task_change(None)
+
+    assert isinstance(error, SystemExit)
+    assert list(tube.tasks_by_state("t")) == []
+    assert [task.data for task in tube.take_many(3)] == [1, 2]
 
 
 def test_close_releases_and_counts_all_taken_tasks_so_that_their_tube_may_be_dropped(

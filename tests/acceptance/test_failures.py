@@ -316,6 +316,22 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
     assert batch.ack() == 1
 
 
+def test_take_late_in_a_lease_renews_it(
+    other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["first", "second"])
+    mine = session(ttr=60)[tube.name]
+    mine.ack(take(mine).task_id)
+    clock.advance(60 - 1)
+
+    task = take(mine)
+    clock.advance(2)
+
+    assert other[tube.name].take(0) is None
+    assert mine.ack(task.task_id).data == "second"
+
+
 def test_session_when_it_died_delays_its_tasks_from_their_release_on(
     new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:

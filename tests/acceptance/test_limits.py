@@ -231,6 +231,15 @@ def test_sweep_when_a_rate_or_a_turn_is_not_used_any_more_forgets_its_moments(
     assert not gates.read(with_rows=True).moments()
 
 
+def test_take_in_a_fair_tube_goes_by_priority_first(new_tube: NewTube, clock: ManualClock) -> None:
+    tube = new_tube("utubettl", order="fair")
+    for name, pri in {"u": 1, "v": 0, "w": 1, "x": 0}.items():
+        clock.advance(1)
+        tube.put_many([name] * 2, utube=name, pri=pri)
+
+    assert served(tube, 8) == "vxvxuwuw"
+
+
 # -- most_taken -----------------------------------------------------------------------------------
 
 
