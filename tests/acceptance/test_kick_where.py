@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import counts, data_of, ids_of
+from tests.acceptance.support import counts, data_of, ids_of, take
 from tubeq_spark import InvalidOptionError, PutItem
 from tubeq_spark.storage.user_condition import condition_of
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Versions
     from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
 
 
 def buried(tube: Tube, *items: object) -> list[int]:
@@ -114,6 +115,22 @@ def test_kick_where_there_is_a_count_kicks_the_first_in_order(
     assert mixed.kick(5, where="pri = 9 OR state = 'r'") == 0
     assert fifo.kick(2, where="data IN ('\"c\"', '\"b\"')") == 2
     assert ready(fifo) == ["b", "c"]
+
+
+def test_kick_where_a_condition_holds_goes_by_what_time_has_ended(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=60, max_attempts=1)
+    buried(tube, PutItem("short", ttl=10), "long")
+    tube.put_many(["worn", "alive"])
+    take(tube)
+    clock.advance(61)
+
+    assert tube.kick(None, where="data = '\"worn\"'") == 1
+    assert ready(tube) == ["worn", "alive"]
+    assert tube.kick(None) == 1
+    assert tube.kick(None) == tube.kick(None, where="TRUE") == 0
+    assert ready(tube) == ["long", "worn", "alive"]
 
 
 def test_kick_where_the_condition_is_bad_writes_nothing(
