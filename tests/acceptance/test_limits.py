@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
+TYPES = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
+
+
 def filled(new_tube: NewTube, letters: str, **options: Any) -> Tube:
     """A new tube with tasks of one sub-queue."""
     tube = new_tube("utubettl", **options)
@@ -61,7 +64,6 @@ def served(tube: Tube, count: int) -> str:
 EXAMPLES: list[tuple[dict[str, Any], dict[str, str], str, str]] = [
     ({"parallel": 2}, {"u": "abcd", "v": "x"}, "abx.", "c."),
     ({"rate": Rate(2, 10), "parallel": 3}, {"u": "abc", "v": "x"}, "abx.", "."),
-    ({"most_taken": 2}, {"u": "a", "v": "b", "w": "c"}, "ab.", "c."),
     ({"order": "fair", "parallel": 3}, {"u": "abcd", "v": "xy", "w": "p"}, "axpbyc.", "d."),
 ]
 ALL = {"order": "fair", "rate": Rate(2, 10), "parallel": 2, "most_taken": 5}
@@ -241,6 +243,28 @@ def test_take_in_a_fair_tube_goes_by_priority_first(new_tube: NewTube, clock: Ma
 
 
 # -- most_taken -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+def test_take_when_most_taken_tasks_are_taken_finds_none(
+    new_tube: NewTube, other: Queue, type_name: str
+) -> None:
+    tube = new_tube(type_name, most_taken=3)
+    theirs = other[tube.name]
+    for letter in "abcdefgh":
+        tube.put(letter, **({"utube": letter} if type_name.startswith("utube") else {}))
+
+    held = one_by_one(tube, 2)
+    assert taken_in_turn(theirs, 2) == "c."
+    tube.ack(held[0].task_id)
+    assert data_of(theirs.take_many(9)) == ["d"]
+    tube.release(held[1].task_id)
+    batch = tube.take_arrow(9)
+    assert batch.table["data"].to_pylist() == ['"b"']
+    batch.ack()
+    held = tube.take_many(1)
+    assert data_of(tube.exchange(ack=ids_of(held), take=9)) == ["f"]
+    assert taken_in_turn(theirs, 1) == "."
 
 
 # -- order="fair" ------------------------------------------------------------------------------------
