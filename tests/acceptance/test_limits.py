@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import SEEN, ids_of, take
+from tests.acceptance.support import SEEN, data_of, ids_of, take
 from tubeq_spark import PutItem, QueueConfig, Rate
 from tubeq_spark.model.takes import UtubeMoments, moments_text
 from tubeq_spark.storage.commit_loop import Plan
@@ -265,9 +265,6 @@ def test_take_when_most_taken_tasks_are_taken_finds_none(
     held = tube.take_many(1)
     assert data_of(tube.exchange(ack=ids_of(held), take=9)) == ["f"]
     assert taken_in_turn(theirs, 1) == "."
-
-
-# -- order="fair" ------------------------------------------------------------------------------------
 
 
 # -- work -----------------------------------------------------------------------------------------
