@@ -14,7 +14,7 @@ from tests.jvm_options import SHORT_LIVED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ROOT", "environment", "served", "started"]
+__all__ = ["ROOT", "conversing", "environment", "ran", "served", "started"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,7 +27,7 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED} | more
 
 
-def started(code: str, *arguments: str) -> subprocess.Popen[str]:
+def conversing(code: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a program that is given as text, and that is told and tells lines."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
@@ -36,6 +36,37 @@ def started(code: str, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def ran(
+    *arguments: str, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python to its end."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
+
+
+@contextmanager
+def started(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of Python that runs until it ends or the block is left, whatever happens in there."""
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 #: Files of what needs tables: by how their names begin.
-IN_TABLES = ("test_bad_input", "test_leases", "test_metrics", "test_tarantool15", "test_unreadable")
+IN_TABLES = ("test_bad_input", "test_metrics", "test_tarantool15", "test_unreadable")
 #: Tests with one of these marks run on Spark, and so do those that name it; the others go the way of these.
 ON_SPARK = ("on_spark", "thorough", "nightly", "frames")
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Clock, Queue, Task, Tube
 
+    #: The fixture that reads the version of every tube.
+    Versions = Callable[[], dict[str, int]]
+
 FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
 #: Seconds after which every program has seen a change of a tube's options.
@@ -30,30 +33,6 @@ TUBE_TYPES = ("fifottl", *without_spark("fifo"))
 _OF_ANY_ENGINE = frozenset(
     {"capacity", "delay", "max_attempts", "pri", "schema", "storage_mode", "ttl", "ttr"}
 )
-
-
-class Engine(Protocol):
-    """What keeps the queues of a module."""
-
-    def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
-        """Open a queue object; those of one location share their tubes."""
-        ...
-
-    def create_tube(self, queue: Queue, name: str, type_name: str, **options: Any) -> Tube:
-        """Make a tube that a test works with: how tubes are made is not what it is about."""
-        ...
-
-    def empty(self, queue: Queue, name: str) -> None:
-        """Empty a tube for the next test."""
-        ...
-
-    def leave(self, queue: Queue) -> None:
-        """End the queue object of a module, whose tubes nobody opens again."""
-        ...
-
-    def versions(self, location: str) -> dict[str, int]:
-        """A number for each tube, and for the list of tubes, that changes with what is stored."""
-        ...
 
 
 def outliving(engine: Engine, location: str, clock: Clock) -> Iterator[Queue]:
@@ -190,6 +169,10 @@ class InMemory:
         return {names[path]: version for path, version in newest.items() if names[path] != SESSIONS}
 
 
+#: What keeps the queues of a module.
+Engine = OnSpark | InMemory
+
+
 def versions_in(files: Iterable[str]) -> list[int]:
     """The versions of the commits among the files of a table."""
     return versions_of(name.removeprefix("_delta_log/") for name in files)
@@ -243,9 +226,14 @@ def put_and_take(tube: Tube, data: Any = None, **options: Any) -> Task:
     """Put a task and take it."""
     put = tube.put(data, **options)
     task = take(tube)
-    assert put is not None
     assert task.task_id == put.task_id
     return task
+
+
+def times(task: Task) -> tuple[float | None, float | None, float | None]:
+    """Seconds from a task's creation to its next event, its ttl, and its ttr."""
+    event = task.next_event
+    return (event and (event - task.created).total_seconds()), task.ttl, task.ttr
 
 
 def data_of(tasks: Iterable[Task]) -> list[Any]:

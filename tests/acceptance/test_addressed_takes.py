@@ -13,7 +13,7 @@ from tubeq_spark import InvalidOptionError, PutItem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import InBackground, SharedTube
+    from tests.acceptance.support import InBackground, SharedTube, Versions
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -57,7 +57,6 @@ def test_take_when_it_names_subqueues_goes_by_their_order_priorities_and_leases(
     tube: Tube, clock: ManualClock
 ) -> None:
     first = tube.take(0, utube="one")
-    assert first is not None
     assert tube.take(0, utube=["one"]) is None
     tube.ack(first.task_id)
     assert data_of(tube.take_many(1, utube="one")) == ["f"]
@@ -162,7 +161,7 @@ NO_ADDRESSES = [
 
 @pytest.mark.parametrize("verb", TAKES)
 def test_take_when_it_names_no_subqueue_is_refused_before_anything_is_written(
-    tube: Tube, shared_tube: SharedTube, versions: Callable[[], dict[str, int]], verb: str
+    tube: Tube, shared_tube: SharedTube, versions: Versions, verb: str
 ) -> None:
     without = [shared_tube(name) for name in ("fifo", "fifottl")]
     before = versions()

@@ -162,6 +162,8 @@ def test_aging_when_it_ends_with_the_tube_empty_leaves_the_order_by_priority(
 
     tube.alter(aging=None)
     tube.put("old", pri=1)
+    with pytest.raises(InvalidOptionError, match="aging"):
+        tube.alter(aging=5)
     clock.advance(100)
     tube.put("new", pri=0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from tubeq_spark import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Engine, NewTube, Session
+    from tests.acceptance.support import NewTube, Session, Versions
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -52,8 +51,7 @@ def looks(task: Task) -> Task:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "type_name",
-    ["utubettl", *without_spark("fifo", "fifottl", "limfifottl", "utube")],
+    "type_name", ["utubettl", *without_spark("fifo", "fifottl", "limfifottl", "utube")]
 )
 def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: str) -> None:
     tube = new_tube(type_name)
@@ -61,7 +59,6 @@ def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: 
     if type_name.startswith("utube"):
         columns["utube"] = [None if n % 40 == 0 else f"u{n % 40}" for n in range(500)]
     before = tube.put("before")
-    assert before is not None
 
     result = tube.put_arrow(pa.table(columns))
 
@@ -72,7 +69,6 @@ def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: 
     assert before.task_id < tasks[0].task_id
     assert [task.utube for task in tasks] == columns.get("utube", [None] * 500)
     after = tube.put("after")
-    assert after is not None
     assert after.task_id > tasks[-1].task_id
 
 
@@ -171,16 +167,14 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
         ("fifo", {"pri": [1, 1]}, "column='pri'"),
         ("fifo", {"data": [1, 2]}, "column data='int64'"),
         ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
         ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
-        ("fifo", {"data": ["NaN", '"\\ud800"']}, "column data='2 bad rows'"),
         ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
     ],
     ids=str,
 )
 def test_put_arrow_with_bad_values_or_columns_is_refused_before_anything_is_written(
     shared_tube: Callable[[str], Tube],
-    versions: Callable[[], dict[str, int]],
+    versions: Versions,
     type_name: str,
     columns: dict[str, Any],
     says: str,
@@ -211,7 +205,7 @@ def test_put_arrow_of_what_is_no_table_of_payloads_is_refused(fifo: Tube) -> Non
 
 
 def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
-    new_tube: NewTube, other: Queue, versions: Callable[[], dict[str, int]]
+    new_tube: NewTube, other: Queue, versions: Versions
 ) -> None:
     tube = new_tube("limfifottl", capacity=3)
     before = versions()
@@ -232,53 +226,6 @@ def test_put_arrow_with_a_key_that_was_used_or_without_room_for_all_puts_none(
     for key in (None, "k"):
         with pytest.raises(TubeNotFoundError):
             tube.put_arrow(texts("1"), key=key)
-
-
-def test_put_arrow_when_the_program_changes_its_memory_afterwards_keeps_what_was_put(
-    fifo: Tube,
-) -> None:
-    memory = bytearray(b"123")
-    ends = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
-    data = pa.Array.from_buffers(pa.string(), 3, [None, ends, pa.py_buffer(memory)])
-
-    fifo.put_arrow(pa.table({"data": data}))
-    memory[:] = b"789"
-
-    assert data_of(fifo.take_many(3)) == [1, 2, 3]
-
-
-# -- typed payloads --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def typed(engine: Engine, queue: Queue) -> Tube:
-    """A tube with a schema."""
-    schema = "url STRING, at TIMESTAMP, n INT, tags ARRAY<STRING>"
-    return engine.create_tube(queue, "typed", "fifottl", schema=schema)
-
-
-@pytest.mark.thorough
-def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) -> None:
-    at = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
-    table = pa.table(
-        {
-            "n": pa.array([1, None], pa.int32()),
-            "url": pa.array(["a", None], pa.large_string()),
-            "at": pa.array([at, None], pa.timestamp("ns", "Europe/Berlin")),
-            "tags": pa.array([["x", None], None], pa.large_list(pa.string())),
-            "pri": [2, 1],
-        }
-    )
-
-    assert typed.put_arrow(table).count == 2
-
-    assert [task.data for task in typed.tasks_by_state("r")] == [
-        {"url": None, "at": None, "n": None, "tags": None},
-        {"url": "a", "at": at, "n": 1, "tags": ["x", None]},
-    ]
-    with typed.take_arrow(2) as batch:
-        assert batch.table.column_names[:5] == ["task_id", "url", "at", "n", "tags"]
-        assert batch.table["n"].to_pylist() == [None, 1]
 
 
 # -- take_arrow ------------------------------------------------------------------------------------
@@ -350,7 +297,7 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
 
 @pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
-    fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
+    fifottl: Tube, versions: Versions, verb: str
 ) -> None:
     fifottl.put_arrow(texts("1", "2", "3"))
     batch = fifottl.take_arrow(2)
@@ -372,7 +319,7 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
 
 
 def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
-    fifottl: Tube, versions: Callable[[], dict[str, int]]
+    fifottl: Tube, versions: Versions
 ) -> None:
     before = versions()
 
@@ -385,21 +332,6 @@ def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
         with pytest.raises(StoreError, match="need a Spark session"):
             fifottl.take_df(count)
     assert versions() == before
-
-
-def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
-    queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_arrow(texts("1", "2", "3", "4"))
-
-    with tube.take_arrow(2) as batch:
-        batch.release(batch.table.slice(0, 1))
-    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
-
-    with pytest.raises(RuntimeError), tube.take_arrow(3):
-        raise RuntimeError
-    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
 
 
 def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fifo: Tube) -> None:

@@ -12,23 +12,12 @@ import pytest
 
 from tests.acceptance.support import take
 from tests.thorough import thorough
-from tubeq_spark import (
-    InvalidOptionError,
-    NotTakenError,
-    PutItem,
-    Queue,
-    QueueStateError,
-    TaskNotFoundError,
-    TubeExistsError,
-    TubeqError,
-)
+from tubeq_spark import InvalidOptionError, Queue, TubeqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import Session
+    from tests.acceptance.support import Versions
     from tubeq_spark import Tube
 
 VERBS_ON_SEVERAL = ("ack_many", "release_many", "bury_many", "delete_many")
@@ -80,10 +69,6 @@ REFUSED: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("queue", "create_tube", ("fifottl", "fifottl"), {"if_not_exists": True, "ttl": -1}),
     ("queue", "create_tube", ("fifottl", "fifottl"), {"if_not_exists": True, "capacity": 1}),
     *(
-        ("queue", "cfg", (), {"ttr": 5, option: value})
-        for option, value in (("ttr", 0), ("in_replicaset", 1), ("foo", 1), ("foo", None))
-    ),
-    *(
         ("fifottl", verb, data, {option: value})
         for verb, data in (("put", ("x",)), ("put_many", (["x"],)))
         for option, value in (BAD_PUT | {"utube": "a", "timeout": 1}).items()
@@ -131,7 +116,7 @@ REFUSED: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
 )
 def test_verb_with_a_bad_argument_is_refused_by_its_name(
     tubes: Tubes,
-    versions: Callable[[], dict[str, int]],
+    versions: Versions,
     place: str,
     verb: str,
     arguments: tuple[Any, ...],
@@ -153,32 +138,13 @@ def test_verb_with_a_bad_argument_is_refused_by_its_name(
     assert (versions(), tubes.queue.cfg()) == (before, settings)
 
 
-@pytest.mark.parametrize("option", [{"pri": 2**31}, {"ttl": -0.001}, {"utube": "a"}], ids=str)
-def test_put_many_with_a_bad_option_of_one_puts_none(
-    tubes: Tubes, versions: Callable[[], dict[str, int]], option: dict[str, Any]
-) -> None:
-    before = versions()
-
-    with pytest.raises(InvalidOptionError, match=next(iter(option))):
-        tubes.fifottl.put_many(["good", PutItem("bad", **option), "good"])
-    with pytest.raises(InvalidOptionError, match="data"):
-        tubes.fifo.put_many([PutItem(b"x"), "good"])
-
-    assert versions() == before
-
-
 def test_verb_with_what_has_another_error_is_refused_before_anything_is_written(
-    tubes: Tubes, session: Session, versions: Callable[[], dict[str, int]]
+    tubes: Tubes, versions: Versions
 ) -> None:
-    closed, member = session(), session()
-    of_closed = closed["fifottl"]
-    closed.close()
-    member.cfg(in_replicaset=True)
     before = versions()
 
     for verb, given in (
         (tubes.queue.create_tube, {"name": "x", "if_not_exist": True}),
-        (tubes.fifottl.put, {"data": "x", "priority": 1}),
         (tubes.fifottl.put_many, {"items": ["x"], "priority": 1}),
     ):
         with pytest.raises(TypeError, match=list(given)[-1]):
@@ -192,39 +158,14 @@ def test_verb_with_what_has_another_error_is_refused_before_anything_is_written(
     for verb in VERBS_ON_SEVERAL:
         with pytest.raises(InvalidOptionError, match="task_id"):
             getattr(tubes.fifo, verb)([tubes.held, 1.0])
-    with pytest.raises(InvalidOptionError, match="fifo"):
-        tubes.fifo.touch(tubes.held, 1)
     with pytest.raises(InvalidOptionError, match="state"):
         list(tubes.fifo.tasks_by_state(None))  # type: ignore[arg-type]
-    with pytest.raises(TubeExistsError, match="fifo"):
-        tubes.queue.create_tube("FIFO", "fifo")
-    with pytest.raises(InvalidOptionError, match="temporary"):
-        member.create_tube("x", "fifo", temporary=True)
-    for call in (lambda: of_closed.put("x"), lambda: closed.cfg(ttr=5)):
-        with pytest.raises(QueueStateError):
-            call()
 
-    assert versions() == before
-
-
-@pytest.mark.parametrize("task_id", [-1, 42, 2**63, 10**30])
-def test_verb_on_an_integer_that_is_no_tasks_id_finds_nothing(
-    tubes: Tubes, versions: Callable[[], dict[str, int]], task_id: int
-) -> None:
-    before = versions()
-    for verb in ("ack", "release"):
-        with pytest.raises(NotTakenError, match=str(task_id)):
-            getattr(tubes.fifo, verb)(task_id)
-    for verb in ("bury", "delete", "peek", "why"):
-        with pytest.raises(TaskNotFoundError, match=str(task_id)):
-            getattr(tubes.fifo, verb)(task_id)
     assert versions() == before
 
 
 @pytest.mark.on_spark
-def test_take_of_none_takes_nothing_without_a_commit(
-    tubes: Tubes, versions: Callable[[], dict[str, int]]
-) -> None:
+def test_take_of_none_takes_nothing_without_a_commit(tubes: Tubes, versions: Versions) -> None:
     before = versions()
 
     assert tubes.fifo.take_many(0) == []
@@ -266,12 +207,7 @@ def test_take_of_none_takes_nothing_without_a_commit(
     ],
 )
 def test_put_df_with_bad_values_or_columns_is_refused(
-    spark: SparkSession,
-    tubes: Tubes,
-    versions: Callable[[], dict[str, int]],
-    type_name: str,
-    row: str,
-    said: str,
+    spark: SparkSession, tubes: Tubes, versions: Versions, type_name: str, row: str, said: str
 ) -> None:
     rows, before = spark.sql(f"SELECT {row}"), versions()
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.programs import ROOT, environment
+from tests.programs import ROOT, ran, started
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
@@ -33,6 +32,7 @@ OTHER_VERBS = [
 ]
 #: Enough to have something to show. The default session, whose every call lasts seconds, is left out.
 ROUNDS = 1
+PROGRAM = str(ROOT / "jobs" / "benchmark.py")
 #: Runs a program that finds no pyspark.
 WITHOUT_SPARK = (
     "import runpy, sys; sys.modules['pyspark'] = None; "
@@ -42,29 +42,6 @@ WITHOUT_SPARK = (
 PARTS = {"versions", "load", "stopped", "cores", "series", "age", "utubes", "verbs"}
 PARTS |= {"processes", "start", "peers", "stores"}
 SIZES = ("--quick", f"--n={ROUNDS}", "--batches=2,10000", "--commits=3", "--most-tasks=500")
-
-
-def run_benchmark(
-    *options: str, python: tuple[str, ...] = (), **variables: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *python, str(ROOT / "jobs" / "benchmark.py"), *options],
-        env=environment() | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=540,
-    )
-
-
-def started_benchmark(*options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "jobs" / "benchmark.py"), *options],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def versions_of_tubes(queue: Path) -> int:
@@ -98,7 +75,7 @@ def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_
     found = tmp_path / "found.json"
     places = (f"--location={tmp_path}/tables", f"--json={found}")
 
-    result = run_benchmark(*SIZES, "--done=30", *places, python=("-c", WITHOUT_SPARK))
+    result = ran("-c", WITHOUT_SPARK, PROGRAM, *SIZES, "--done=30", *places)
 
     assert result.returncode == 0, result.stderr
     report = json.loads(found.read_text())
@@ -132,11 +109,9 @@ def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_
 
 def test_stores_without_a_server_say_what_is_skipped(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
-    nothing = {"PATH": str(tmp_path)}
+    options = ("--quick", "--engine=native", "--only=stores", f"--json={found}")
 
-    result = run_benchmark(
-        "--quick", "--engine=native", "--only=stores", f"--json={found}", **nothing
-    )
+    result = ran(PROGRAM, *options, PATH=str(tmp_path))
 
     assert result.returncode == 0, result.stderr
     assert "there is no versitygw on the PATH" in result.stdout
@@ -148,7 +123,7 @@ def test_run_that_is_stopped_shows_what_it_has_measured(tmp_path: Path) -> None:
     options = ["--quick", "--engine=native", "--only=batches,utubes,default,start"]
     options += ["--batches=2", "--n=10000", f"--location={tmp_path}/tables", f"--json={found}"]
 
-    with started_benchmark(*options) as program:
+    with started(PROGRAM, *options) as program:
         # A terminal would have said which round it is; a table of the queue says it, too.
         queue = tmp_path / "tables" / "native" / "queue"
         wait_for(lambda: versions_of_tubes(queue) > 30, program)
@@ -172,7 +147,7 @@ def test_run_that_is_stopped_shows_what_it_has_measured(tmp_path: Path) -> None:
 
 def test_bad_use_is_refused_before_anything_is_measured() -> None:
     for option in ("--batches=0", "--n=no", "--only=nothing", "--session=other", "--engine=other"):
-        result = run_benchmark(option)
+        result = ran(PROGRAM, option)
 
         assert result.returncode == 2
         assert f"argument {option.partition('=')[0]}: " in result.stderr

@@ -67,7 +67,6 @@ def test_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_is(
     queue.register_driver(name, replace(BUILT_IN["fifo"], name="fifo"))
     tube = queue.create_tube(f"tube_{name}", name)
     task = tube.put("a")
-    assert task is not None
 
     later = session()
     assert later.sweep().tubes[tube.name].error is not None

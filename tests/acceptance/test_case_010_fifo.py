@@ -6,87 +6,55 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import (
-    WAIT,
-    counts,
-    data_of,
-    ids_of,
-    put_and_take,
-    take,
-)
+from tests.acceptance.support import WAIT, data_of, ids_of, put_and_take, take
 from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError, TaskState, TubeNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.acceptance.support import InBackground, NewTube, Session, SharedTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
 
-def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
-    """Case 010-3."""
-    assert fifo.put([123]) is not None
-    task = take(fifo)
-    assert (task.state, task.data) == ("t", [123])
-
-    done = fifo.ack(task.task_id)
-
-    assert (done.task_id, done.state, done.data) == (task.task_id, "-", [123])
-
-
 @pytest.mark.on_spark
 def test_take_order_is_put_order(fifo: Tube) -> None:
-    """Case 010-4."""
-    payloads = ["first", 2, "third", 4]
-    for payload in payloads[:2]:
+    """Cases 010-4 and 010-6."""
+    for payload in ("first", 2):
         fifo.put(payload)
-    fifo.put_many(payloads[2:])
+    fifo.put_many(["third", 4])
 
-    tasks = [take(fifo) for _ in payloads]
-
-    assert data_of(tasks) == payloads
-    assert {task.state for task in tasks} == {TaskState.TAKEN}
-
-
-def test_take_when_all_is_taken_waits_for_a_put(
-    shared_live_tube: SharedTube, in_background: InBackground
-) -> None:
-    """Case 010-5."""
-    tube = shared_live_tube("fifo")
-    tube.put("taken")
-    take(tube)
-    assert tube.take(timeout=0.1) is None
-
-    waiting = in_background(tube.take, timeout=WAIT)
-    tube.put(123)
-
-    task = waiting.result(WAIT)
-    assert task is not None
-    assert task.data == 123
-
-
-def test_release_regains_the_old_place(fifo: Tube) -> None:
-    """Case 010-6."""
-    fifo.put_many(["first", 2, "third", 4])
-    first, _ = fifo.take_many(2)
-    assert fifo.release(first.task_id).state == "r"
-
+    held = [take(fifo), take(fifo)]
+    assert data_of(held) == ["first", 2]
+    assert {task.state for task in held} == {TaskState.TAKEN}
+    # What is released regains its old place.
+    assert fifo.release(held[0].task_id).state == "r"
     assert data_of(take(fifo) for _ in range(3)) == ["first", "third", 4]
 
 
-def test_release_wakes_a_waiting_take(
-    shared_live_tube: SharedTube, in_background: InBackground
+#: What makes a task ready, and the data of that task.
+WAKES: dict[str, tuple[Callable[[Tube, int], object], str]] = {
+    "put": (lambda tube, _: tube.put("new"), "new"),
+    "release": (lambda tube, task_id: tube.release(task_id), "abc"),
+    "kick": (lambda tube, task_id: (tube.bury(task_id), tube.kick(1)), "abc"),
+}
+
+
+@pytest.mark.parametrize("wake", WAKES)
+def test_take_when_all_is_taken_waits_until_a_task_is_ready(
+    shared_live_tube: SharedTube, in_background: InBackground, wake: str
 ) -> None:
-    """Case 010-7."""
-    tube = shared_live_tube("fifo")
-    tube.put("test123")
-    task = take(tube)
+    """Cases 010-5, 010-7 and 020-6."""
+    tube = shared_live_tube("fifottl")
+    task = put_and_take(tube, "abc")
+    assert tube.take(timeout=0.1) is None
 
     waiting = in_background(tube.take, timeout=WAIT)
-    tube.release(task.task_id)
+    act, data = WAKES[wake]
+    act(tube, task.task_id)
 
     again = waiting.result(WAIT)
-    assert again is not None
-    assert again.data == "test123"
+    assert (again.state, again.data) == ("t", data)
 
 
 def test_kick_revives_the_oldest_buried_for_waiting_takes(
@@ -123,46 +91,6 @@ def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue
         queue.tube("passing")
 
 
-def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
-    """Case 010-11."""
-    ids = ids_of(fifo.put_many([1, 2, 3]))
-    with session() as consumer:
-        assert ids_of(consumer[fifo.name].take_many(3)) == ids
-        assert fifo.peek(ids[0]).state == "t"
-
-    assert [fifo.peek(task_id).state.value for task_id in ids] == ["r", "r", "r"]
-
-
-def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
-    """Case 010-13."""
-    fifo = new_tube("fifo")
-    fifo.put_many([1, 2, 3])
-    take(fifo)
-    assert counts(queue, fifo) == {"taken": 1, "ready": 2, "total": 3}
-
-    fifo.truncate()
-
-    assert counts(queue, fifo) == {}
-    assert fifo.take(timeout=0) is None
-
-
-# The first, as others would not end if an ended life did not end its task: a sweep goes on until all is swept.
-
-
-def test_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
-    """Case 020-3."""
-    put = fifottl.put("abc")
-    assert put.state == "r"
-    assert fifottl.peek(put.task_id) == put
-
-    task = take(fifottl)
-    assert (task.task_id, task.state, task.data) == (put.task_id, "t", "abc")
-    assert fifottl.ack(task.task_id).state == "-"
-
-    with pytest.raises(TaskNotFoundError, match=str(put.task_id)):
-        fifottl.peek(put.task_id)
-
-
 @pytest.mark.thorough
 def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualClock) -> None:
     """Case 020-4."""
@@ -183,37 +111,6 @@ def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualCl
         fifottl.ack(put.task_id)
 
 
-def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
-    """Case 020-5."""
-    task = put_and_take(fifottl, "abc")
-
-    deleted = fifottl.delete(task.task_id)
-
-    assert (deleted.task_id, deleted.state, deleted.data) == (task.task_id, "-", "abc")
-    with pytest.raises(NotTakenError):
-        fifottl.ack(task.task_id)
-
-
-def test_bury_ends_the_lease_and_kick_wakes_a_take(
-    new_live_tube: NewTube, in_background: InBackground
-) -> None:
-    """Case 020-6."""
-    tube = new_live_tube("fifottl")
-    task = put_and_take(tube, "abc")
-
-    buried = tube.bury(task.task_id)
-    assert (buried.state, buried.data) == ("!", "abc")
-    with pytest.raises(NotTakenError):
-        tube.ack(task.task_id)
-    assert tube.peek(task.task_id) == buried
-
-    waiting = in_background(tube.take, timeout=WAIT)
-    assert tube.kick(1) == 1
-    again = waiting.result(WAIT)
-    assert again is not None
-    assert (again.task_id, again.state, again.data) == (task.task_id, "t", "abc")
-
-
 @pytest.mark.thorough
 def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
@@ -223,30 +120,3 @@ def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
 
     assert [take(tube).data for _ in range(4)] == ["a", "b", "c", "d"]
     assert data_of(tube.take_many(9)) == ["e", "f"]
-
-
-@pytest.mark.nightly
-def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
-    fifottl: Tube, clock: ManualClock
-) -> None:
-    """Case 020-8."""
-    task = put_and_take(fifottl, "abc", ttl=0.2, ttr=0.1)
-    fifottl.touch(task.task_id, 0.3)
-
-    clock.advance(0.1)
-
-    assert fifottl.ack(task.task_id).state == "-"
-
-
-def test_drop_with_a_buried_task_leaves_a_working_queue(
-    new_tube: NewTube, queue: Queue, clock: ManualClock
-) -> None:
-    """Case 020-11."""
-    tube = new_tube("fifottl", ttr=0.1)
-    tube.bury(put_and_take(tube).task_id)
-
-    tube.drop()
-    clock.advance(0.2)
-
-    assert tube.name not in queue
-    assert tube.name not in queue.sweep().tubes

@@ -17,6 +17,7 @@ from tests.acceptance.support import (
     ids_of,
     put_and_take,
     take,
+    times,
 )
 from tests.thorough import without_spark
 from tubeq_spark import (
@@ -175,7 +176,7 @@ def test_each_verb_has_one_event_and_no_neighbour_has_any(
 def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     new_tube: NewTube, queue: Queue, type_name: str
 ) -> None:
-    """Cases X-B1, X-B2, X-C8 and X-G8."""
+    """Cases 010-13, X-B1, X-B2, X-C8 and X-G8."""
     tube = new_tube(type_name)
 
     def fail(task: Task, stats_key: str) -> None:
@@ -184,7 +185,9 @@ def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     tube.on_task_change(fail)
     task = put_and_take(tube, "a")
     tube.put("b")
+    assert counts(queue, tube) == {"taken": 1, "ready": 1, "total": 2}
     tube.truncate()
+    assert counts(queue, tube) == {}
 
     for verb in (tube.ack, tube.release):
         with pytest.raises(NotTakenError):
@@ -204,20 +207,21 @@ def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
 def test_what_time_ends_is_told_and_counted_once(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
 ) -> None:
-    """Cases X-C4, X-C5, X-C6, X-D4 and U1."""
+    """Cases 040-4, X-C4, X-C5, X-C6, X-D4 and U1."""
     changes = Changes()
     tube = new_tube(type_name, on_task_change=changes)
     held = put_and_take(tube, "lease", ttl=100, ttr=1)
     over = put_and_take(tube, "over", ttl=2, ttr=3, **_apart(type_name, 1))
-    tube.put("delayed", delay=1, **_apart(type_name, 2))
-    tube.put("expired", ttl=1, **_apart(type_name, 3))
+    acked = put_and_take(tube, "acked", ttl=2, ttr=3, **_apart(type_name, 2))
+    tube.put("delayed", delay=1, **_apart(type_name, 3))
+    tube.put("expired", ttl=1, **_apart(type_name, 4))
     changes.clear()
 
     clock.advance(1)
-    assert counts(queue, tube) == {"ready": 2, "taken": 1, "total": 3}
+    assert counts(queue, tube) == {"ready": 2, "taken": 2, "total": 4}
     report = queue.sweep().tubes[tube.name]
     assert (report.expired, report.readied + report.released) == (1, 2)
-    assert counts(queue, tube) == {"ready": 2, "taken": 1, "done": 1, "total": 3}
+    assert counts(queue, tube) == {"ready": 2, "taken": 2, "done": 1, "total": 4}
     assert sorted(changes.drain()) == [
         ("delay", "delayed", "r"),
         ("ttl", "expired", "-"),
@@ -225,41 +229,51 @@ def test_what_time_ends_is_told_and_counted_once(
     ]
     # Past its ttl a taken task is its holder's until the ttr; then it is gone.
     clock.advance(1)
+    queue.sweep()
     assert tube.peek(over.task_id).state == "t"
+    tube.ack(acked.task_id)
     clock.advance(1)
     queue.sweep()
-    assert changes.drain() == [("ttr", "over", "r"), ("ttl", "over", "-")]
-    with pytest.raises(NotTakenError):
-        tube.ack(held.task_id)
+    assert changes.drain() == [("ack", "acked", "-"), ("ttr", "over", "r"), ("ttl", "over", "-")]
+    for task in (held, over):
+        with pytest.raises(NotTakenError):
+            tube.ack(task.task_id)
     found = calls(queue, tube)
-    assert found == {"put": 4, "take": 2, "delay": 1, "ttr": 2, "ttl": 2}
-    assert counts(queue, tube) == {"ready": 2, "total": 2, "done": 2}
+    assert found == {"put": 5, "take": 3, "ack": 1, "delay": 1, "ttr": 2, "ttl": 2}
+    assert counts(queue, tube) == {"ready": 2, "total": 2, "done": 3}
 
 
 @TIMED
-def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> None:
-    """Cases 020-10, 040-13, X-D6, X-D8, X-D9 and X-D11."""
+def test_touches_delays_and_buries_move_the_next_event_ttl_and_ttr(
+    new_tube: NewTube, clock: ManualClock, type_name: str
+) -> None:
+    """Cases 020-8, 020-10, 040-13, X-D6, X-D8, X-D9, X-D11 and U3."""
     tube = new_tube(type_name)
-    task = put_and_take(tube, "x", ttl=10, ttr=5)
+    task_id = put_and_take(tube, "x", ttl=10, ttr=5).task_id
 
-    touched = tube.touch(task.task_id, 3)
-    assert touched is not None
-    assert (touched.ttl, touched.ttr) == (13, 8)
-    released = tube.release(task.task_id, delay=3)
-    assert (released.state, released.ttl, released.ttr) == ("~", 16, 8)
-    buried = tube.bury(task.task_id)
-    assert buried.next_event is not None
-    assert (buried.next_event - buried.created).total_seconds() == 16
+    assert times(tube.touch(task_id, 3)) == (8, 13, 8)
+    # It is held though the first ttr has passed.
+    clock.advance(6)
+    assert times(tube.release(task_id)) == (13, 13, 8)
+    assert times(take(tube)) == (14, 13, 8)
+    clock.advance(1)
+    released = tube.release(task_id, delay=3)
+    assert (released.state, times(released)) == ("~", (10, 16, 8))
+    clock.advance(3)
+    take(tube)
+    assert times(tube.release(task_id, delay=2)) == (12, 18, 8)
+    assert times(tube.bury(task_id)) == (18, 18, 8)
+    # What was delayed when it was buried is kicked all the same.
     assert tube.kick() == 1
-    assert take(tube).task_id == task.task_id
-    endless = tube.put("endless", ttl=15768000000000000)
-    assert endless is not None
-    assert endless.ttl is None
-    assert endless.next_event is None
+    assert take(tube).task_id == task_id
+    for ttl in (15_768_000_000_000_000, 1e300, 10**400):
+        endless = tube.put("endless", ttl=ttl, ttr=ttl, **_apart(type_name, 1))
+        assert times(endless) == (None, None, None)
+    assert times(tube.release(take(tube).task_id, delay=5)) == (5, None, None)
 
 
 def test_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
-    """Case X-B3."""
+    """Cases 030-6 and X-B3."""
     tube = new_tube("utube")
     task = put_and_take(tube, "x")
 

@@ -24,30 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from tests.acceptance.support import Engine, InBackground, NewTube, Session
+    from tests.acceptance.support import Engine, InBackground, NewTube, Session, Versions
     from tubeq_spark import Queue, Tube
 
 
 def test_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
-    """Case X-A1."""
-    task_id = tube.put(["x"]).task_id
-    verbs = {
-        "take": lambda: take(tube),
-        "release": lambda: tube.release(task_id),
-        "bury": lambda: tube.bury(task_id),
-        "peek": lambda: tube.peek(task_id),
-        "delete": lambda: tube.delete(task_id),
-    }
+    """Cases 010-3, 020-3, 020-5 and X-A1."""
+    put = tube.put(["x"])
+    task_id = put.task_id
+    assert tube.peek(task_id) == put
+    verbs = (
+        (lambda: take(tube), "t"),
+        (lambda: tube.release(task_id), "r"),
+        (lambda: tube.bury(task_id), "!"),
+        (lambda: tube.peek(task_id), "!"),
+        (lambda: tube.delete(task_id), "-"),
+    )
+    for verb, state in verbs:
+        assert verb().as_tuple() == (task_id, state, ["x"])
 
-    seen = {name: verb().as_tuple() for name, verb in verbs.items()}
-
-    assert seen == {
-        "take": (task_id, "t", ["x"]),
-        "release": (task_id, "r", ["x"]),
-        "bury": (task_id, "!", ["x"]),
-        "peek": (task_id, "!", ["x"]),
-        "delete": (task_id, "-", ["x"]),
-    }
+    for end in (tube.ack, tube.delete):
+        task_id = put_and_take(tube, [123]).task_id
+        assert end(task_id).as_tuple() == (task_id, "-", [123])
+        with pytest.raises(NotTakenError, match=str(task_id)):
+            tube.ack(task_id)
+        with pytest.raises(TaskNotFoundError, match=str(task_id)):
+            tube.peek(task_id)
 
 
 def test_ids_grow_and_are_never_used_again(tube: Tube) -> None:
@@ -83,24 +85,18 @@ def test_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
     assert data_of(list(tube.tasks_by_state("t"))) == [*payloads, [1, [2]]]
 
 
-def test_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tube) -> None:
-    """Case X-A4."""
+def test_put_with_a_bad_option_inserts_nothing(tube: Tube, fifottl: Tube) -> None:
+    """Cases X-A4 and X-A5."""
     for unknown in ("priority", "TTL", "if_not_exist"):
         with pytest.raises(TypeError):
             tube.put("x", **{unknown: 1})
     with pytest.raises(InvalidOptionError, match="utube"):
         tube.put("x", utube="a")
-
-    assert tube.take(timeout=0) is None
-
-
-def test_put_with_a_bad_pri_or_ttl_inserts_nothing(fifottl: Tube) -> None:
-    """Case X-A5."""
     for options in ({"pri": -1}, {"pri": 1.5}, {"pri": "a"}, {"ttl": "a"}):
         with pytest.raises(InvalidOptionError, match=next(iter(options))):
             fifottl.put("x", **options)
 
-    assert fifottl.take(timeout=0) is None
+    assert (tube.take(timeout=0), fifottl.take(timeout=0)) == (None, None)
 
 
 YEAR = 365 * 86_400.0
@@ -126,7 +122,7 @@ def not_held(request: pytest.FixtureRequest, engine: Engine, queue: Queue, other
     ids["foreign"] = ids["ready"]
     assert take(other[tube.name]).task_id == ids["foreign"]
     ids["ready"] = tube.put("ready").task_id
-    ids["unknown"] = 42
+    ids |= {"unknown": 42, "no number": 2**70}
     if request.param == "fifottl":
         ids["delayed"] = tube.put("delayed", delay=10 * YEAR).task_id
     return NotHeld(tube, ids.pop("held"), ids)
@@ -147,7 +143,7 @@ VERBS_OF_THE_HOLDER: dict[str, Callable[[Tube, int, int], Any]] = {
     "verb", ["exchange", *without_spark("ack", "ack_many", "release", "release_many", "touch")]
 )
 def test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason(
-    not_held: NotHeld, versions: Callable[[], dict[str, int]], verb: str
+    not_held: NotHeld, versions: Versions, verb: str
 ) -> None:
     """Case X-B1."""
     if verb == "touch" and not_held.tube.type == "fifo":
@@ -171,7 +167,7 @@ def test_anybodys_verb_on_an_unknown_task_is_not_found(not_held: NotHeld, verb: 
 
 @pytest.mark.thorough
 def test_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
-    not_held: NotHeld, versions: Callable[[], dict[str, int]]
+    not_held: NotHeld, versions: Versions
 ) -> None:
     """Case X-B2."""
     before = versions()
@@ -245,7 +241,7 @@ def test_kick_of_named_tasks_kicks_these_or_none(tube: Tube, queue: Queue) -> No
 
 
 def test_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Queue) -> None:
-    """Case X-B5."""
+    """Cases 020-11 and X-B5."""
     tube = fresh_tube
     ids = ids_of(tube.put_many(["taken", "buried", "ready"]))
     take(tube)
@@ -260,6 +256,7 @@ def test_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Que
     tube.drop()
 
     assert tube.name not in queue
+    assert tube.name not in queue.sweep().tubes
     with pytest.raises(TubeNotFoundError):
         tube.drop()
     with pytest.raises(TubeNotFoundError):
@@ -329,7 +326,7 @@ def test_cfg_when_refused_changes_nothing(queue: Queue) -> None:
 
 
 def test_identify_knows_its_own_uuid_and_living_ones_only(queue: Queue, session: Session) -> None:
-    """Case X-B9."""
+    """Cases 180-1 and X-B9."""
     own = queue.identify()
     assert queue.identify() == own
     assert queue.identify(own) == own
@@ -339,7 +336,7 @@ def test_identify_knows_its_own_uuid_and_living_ones_only(queue: Queue, session:
     unknown = uuid.UUID(int=own.int ^ 1)
     with pytest.raises(SessionError, match=str(unknown)):
         queue.identify(unknown)
-    for malformed in ("x", 5, 1.5, b"1234567890123456"):
+    for malformed in ("just-for-fun", "", "1234", 5, 1.5, b"1234567890123456"):
         with pytest.raises(SessionError):
             queue.identify(malformed)  # type: ignore[arg-type]
     with pytest.raises(SessionError):

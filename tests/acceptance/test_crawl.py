@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +18,7 @@ from filelock import FileLock
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 from rich.console import Console
 
-from tests.programs import ROOT, environment
+from tests.programs import ROOT, started
 from tests.waiting import until
 from tubeq_spark import Queue, QueueNotFoundError
 from tubeq_spark.programs import BadUseError
@@ -138,20 +135,7 @@ def test_failures_come_back_after_a_delay_and_are_buried_after_three_attempts(
     assert (left["buried"], left["total"]) == (1, 1)
 
 
-@contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`python jobs/crawl` in a process of its own, which ends with the block."""
-    with subprocess.Popen(
-        [sys.executable, str(ROOT / "jobs" / "crawl"), *arguments],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+JOB = str(ROOT / "jobs" / "crawl")
 
 
 @pytest.mark.processes
@@ -161,16 +145,16 @@ def test_program_that_is_killed_or_stopped_is_finished_by_the_next_one_and_no_pa
 ) -> None:
     handler.pause = 0.2
     options = ["--location", place, "--lease", "2", "--batch-size", "8"]
-    with started(*options, root) as first:
+    with started(JOB, *options, root) as first:
         until(lambda: handler.hits.total() > 2 + FOLDERS or first.poll() is not None)
         first.send_signal(number)
-        said, _ = first.communicate(timeout=DEADLINE_S)
+        said = "".join(first.communicate(timeout=DEADLINE_S))
     if number == signal.SIGINT:
         assert (first.returncode, "goes on from here" in said) == (0, True)
     handler.pause = 0.0
 
-    with started(*options) as second:
-        said, _ = second.communicate(timeout=DEADLINE_S)
+    with started(JOB, *options) as second:
+        said = "".join(second.communicate(timeout=DEADLINE_S))
 
     assert second.returncode == 0, said
     assert_whole(place)

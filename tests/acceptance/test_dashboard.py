@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ import pytest
 import uvicorn
 
 from tests.acceptance.command_line import invoke
-from tests.programs import environment
+from tests.programs import ran, started
 from tubeq_spark import Queue
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.cli.dashboard import _listening
@@ -126,7 +125,6 @@ def buried(queue: Queue, count: int = 3, data: object = SCRIPT) -> None:
     tube.put_many([data] * count, utube=SCRIPT)
     for _ in range(count):
         task = tube.take(0)
-        assert task is not None
         tube.bury(task.task_id)
 
 
@@ -145,11 +143,17 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
     before = commits(location)
 
     status, page = site.get()
+    headers = site.headers
     clock.advance(28)  # and two by each look
     _, tube = site.get("/tube/mail")
 
     assert status == 200
     assert commits(location) == before
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "frame-ancestors 'none'" in policy
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
     assert location in page
     assert '<a href="/tube/mail">mail</a>' in page
     assert "<b>4</b><span>ready</span>" in page
@@ -353,16 +357,6 @@ def test_pause_with_the_token_from_an_own_page_is_shown_until_the_tube_resumes(
     assert writing.switch("nothing", "pause")[0] == 404
 
 
-def test_answers_when_sent_allow_no_scripts_frames_or_copies(site: Site) -> None:
-    site.get()
-
-    policy = site.headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; style-src 'sha256-")
-    assert "frame-ancestors 'none'" in policy
-    assert site.headers["cache-control"] == "no-store"
-    assert site.headers["x-content-type-options"] == "nosniff"
-
-
 def test_page_when_storage_fails_says_so_and_looks_again(
     queue: Queue, site: Site, location: str
 ) -> None:
@@ -450,37 +444,21 @@ def test_dashboard_when_started_prints_where_it_is_and_ends_by_a_signal(
     queue: Queue, location: str, by: signal.Signals
 ) -> None:
     buried(queue, 1)
-    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", location, "dashboard"]
-    with subprocess.Popen(
-        [*command, "--port=0", "--allow-changes"],
-        env=environment(TUBEQ_ENGINE="native"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    command = ("-m", "tubeq_spark.cli", "--engine=native", "--location", location, "dashboard")
+    with started(*command, "--port=0", "--allow-changes") as process:
         url = process.stdout.readline().strip()
         told, _, token = process.stdout.readline().strip().partition(": ")
         assert told == "token for changes"
         assert len(token) >= 20
         port = int(url.removeprefix("http://127.0.0.1:").removesuffix("/"))
         site = Site(port, ManualClock())
-        try:
-            assert site.get()[0] == 200
-            assert site.kick("mail", token=token)[0] == 303
-            assert listens_on_loopback_only(port)
-            taken = subprocess.run(
-                [*command, f"--port={port}"],
-                env=environment(TUBEQ_ENGINE="native"),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert taken.returncode == 2
-            assert taken.stderr.startswith(f"tubeq: port {port} of 127.0.0.1: ")
-        finally:
-            process.send_signal(by)
+        assert site.get()[0] == 200
+        assert site.kick("mail", token=token)[0] == 303
+        assert listens_on_loopback_only(port)
+        taken = ran(*command, f"--port={port}")
+        assert taken.returncode == 2
+        assert taken.stderr.startswith(f"tubeq: port {port} of 127.0.0.1: ")
+        process.send_signal(by)
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
     assert queue.statistics("mail")["tasks"]["ready"] == 1

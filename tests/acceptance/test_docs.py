@@ -118,7 +118,6 @@ class Reader:
             if isinstance(value, Queue):
                 value.close()
         for kind, name in self.tables() - self.before:
-            assert self.spark is not None
             self.spark.sql(f"DROP {kind} {name}")
 
 

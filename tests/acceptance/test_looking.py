@@ -22,9 +22,8 @@ from tubeq_spark import (
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable
 
-    from tests.acceptance.support import NewTube, Session, SharedTube
+    from tests.acceptance.support import NewTube, Session, SharedTube, Versions
     from tubeq_spark import Queue, SessionInfo, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -40,9 +39,7 @@ def now(clock: ManualClock) -> str:
 
 def put(tube: Tube, data: Any = "a", **options: Any) -> int:
     """Put a task; returns its id."""
-    task = tube.put(data, **options)
-    assert task is not None
-    return task.task_id
+    return tube.put(data, **options).task_id
 
 
 # -- why -------------------------------------------------------------------------------------------
@@ -57,7 +54,7 @@ def why(tube: Tube, task_id: int) -> str:
 
 
 def test_why_when_tasks_come_before_it_says_how_many_and_writes_nothing(
-    fifottl: Tube, versions: Callable[[], dict[str, int]]
+    fifottl: Tube, versions: Versions
 ) -> None:
     ids = ids_of(fifottl.put_many([PutItem(n, pri=5 - n // 2) for n in range(4)]))
     before = versions()
@@ -175,9 +172,7 @@ def test_why_when_as_many_tasks_are_taken_as_may_be_says_so(
 
 
 @pytest.mark.thorough
-def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(
-    shared_tube: SharedTube,
-) -> None:
+def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(shared_tube: SharedTube) -> None:
     tube = shared_tube("utube")
     utubes = ("one", None, "two", "one", "three", "three")
     ids = ids_of(tube.put_many([PutItem(n, utube=utube) for n, utube in enumerate(utubes)]))
@@ -338,7 +333,6 @@ def test_session_when_its_process_has_died_is_told_until_its_tasks_are_given_bac
     clock.advance(100)
 
     [info] = infos(queue, worker.session_uuid)
-    assert info.until is not None
     assert (info.holds, info.until < clock.now()) == (1, True)
     assert infos(queue, idle.session_uuid) == []
     queue.sweep()

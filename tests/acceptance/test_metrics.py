@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import signal
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -16,7 +15,7 @@ from pyspark.errors import PySparkNotImplementedError
 
 from tests.acceptance.support import FOR_EVER, ids_of
 from tests.concurrency.support import Stop, end_heartbeat, stop_at
-from tests.programs import environment
+from tests.programs import started
 from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig, prometheus
 from tubeq_spark.testing import ManualClock
 
@@ -212,17 +211,11 @@ def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_name
 # -- tubeq metrics --port ------------------------------------------------------------------------------
 
 
-def exporting(location: str) -> subprocess.Popen[str]:
-    # A shell has programs in its background ignore Ctrl-C, and so do all that these start.
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heard}; import tubeq_spark.cli as c; c.main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, "--location", location, "metrics", "--port=0"],
-        env=environment(TUBEQ_ENGINE="native"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+#: A shell has programs in its background ignore Ctrl-C, and so do all that these start.
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "import tubeq_spark.cli as c; c.main()"
+)
 
 
 def scrape(url: str) -> str:
@@ -240,20 +233,17 @@ def test_metrics_when_scraped_are_of_that_moment_and_tell_when_the_queue_is_away
     location: str, by: signal.Signals
 ) -> None:
     tube = Queue(None, location, engine="native").create_tube("mail")
-    with exporting(location) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            url = process.stdout.readline().strip()
-            tube.put_many(["secret"] * 3)
+    arguments = ("-c", PROGRAM, "--location", location, "metrics", "--port=0")
+    with started(*arguments, TUBEQ_ENGINE="native") as process:
+        url = process.stdout.readline().strip()
+        tube.put_many(["secret"] * 3)
 
-            found = scrape(url)
-            Path(location).rename(f"{location}-away")
-            away = scrape(url)
-            Path(f"{location}-away").rename(location)
-            again = scrape(url)
-        finally:
-            process.send_signal(by)
+        found = scrape(url)
+        Path(location).rename(f"{location}-away")
+        away = scrape(url)
+        Path(f"{location}-away").rename(location)
+        again = scrape(url)
+        process.send_signal(by)
         assert process.wait(60) == 0
         assert [" no queue at " in line for line in process.stderr] == [True]
     assert url.startswith("http://127.0.0.1:")

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import Changes
-from tubeq_spark import (
-    InvalidOptionError,
-    NotTakenError,
-    Queue,
-    TaskNotFoundError,
-    TaskState,
-)
+from tubeq_spark import InvalidOptionError, NotTakenError, Queue, TaskNotFoundError, TaskState
 from tubeq_spark.tarantool15 import Queue15, Task15
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.acceptance.support import Versions
     from tubeq_spark.testing import ManualClock
 
 JOBS = "jobs"
@@ -79,7 +74,6 @@ def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     task = old.put(JOBS, "a", [1, None], "c")
 
     assert queue[JOBS].type == "fifottl"
-    assert task is not None
     assert (task.ttl, task.ttr, task.pri) == (25 * 86_400.0, 60.0, 127)
     assert task.as_tuple15() == (task.task_id, JOBS, "ready", "a", [1, None], "c")
     assert old.take("made_by_take", 0) is None
@@ -248,8 +242,6 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     task = elsewhere.put({"url": "/"}, utube="u", pri=55)
     hidden = plain.put("x")
     (mine,) = put(old, "a")
-    assert task is not None
-    assert hidden is not None
     late = Queue15(other)
 
     found = late.peek(task.task_id)
@@ -268,7 +260,7 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
 
 
 def test_arguments_that_are_none_are_refused_before_anything_is_written(
-    old: Queue15, versions: Callable[[], dict[str, int]]
+    old: Queue15, versions: Versions
 ) -> None:
     task_id = held(old, "a")
     before = versions()
@@ -292,12 +284,11 @@ def test_arguments_that_are_none_are_refused_before_anything_is_written(
     assert versions() == before
     # 1.5 took its defaults for 0.
     task = old.put(JOBS, "b", ttl=0, ttr=0)
-    assert task is not None
     assert (task.ttl, task.ttr) == (25 * 86_400.0, 60.0)
 
 
 def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
-    queue: Queue, versions: Callable[[], dict[str, int]]
+    queue: Queue, versions: Versions
 ) -> None:
     old, name = Queue15(queue), "counted"
     queue.create_tube(name, "fifottl", ttr=1000, max_attempts=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tubeq_spark import (
-    NotTakenError,
-    PutItem,
-    Queue,
-    QueueConfig,
-)
+from tests.programs import ran
+from tubeq_spark import NotTakenError, PutItem, Queue, QueueConfig
 from tubeq_spark.otel import context_of
 
 if TYPE_CHECKING:
@@ -90,7 +85,6 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 def ids(span: ReadableSpan) -> tuple[int, int]:
     """The trace of a span, and its number."""
-    assert span.context is not None
     return span.context.trace_id, span.context.span_id
 
 
@@ -156,14 +150,12 @@ def test_verb_when_it_is_called_in_a_span_is_its_child_in_each_thread(
     for call in (put, lambda: ThreadPoolExecutor(1).submit(put).result()):
         call()
         verb, request = spans.take()
-        assert verb.parent is not None
         assert (verb.parent.trace_id, verb.parent.span_id) == ids(request)
 
 
 def test_verb_when_it_is_refused_leaves_a_span_with_the_error(tube: Tube, spans: Spans) -> None:
     tube.put("a")
     task = tube.take(0)
-    assert task is not None
     tube.ack(task.task_id)
     spans.take()
 
@@ -184,10 +176,7 @@ def test_queue_when_it_is_not_traced_imports_nothing_of_opentelemetry() -> None:
         "    tube = queue.create_tube('a'); tube.put(1); tube.work(lambda _: None, idle=0)\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
+    assert ran("-c", program).stdout == "[]\n"
 
 
 def test_queue_when_opentelemetry_is_not_there_says_which_extra_brings_it(
@@ -221,7 +210,6 @@ def test_work_when_a_task_carries_a_trace_makes_its_span_a_child_and_the_current
     ended = spans.take()
     (span,) = [span for span in ended if span.name.startswith("process")]
     assert span.kind is SpanKind.CONSUMER
-    assert span.parent is not None
     assert (span.parent.trace_id, span.parent.span_id) == caller
     assert inside == [ids(span)]
     assert attributes(span)["tubeq.attempts"] == 1
@@ -250,7 +238,6 @@ def test_put_when_it_is_called_in_a_span_makes_the_spans_of_handlers_its_childre
 
     ended = spans.take()
     of_once, without = [span for span in ended if span.name.startswith("process")]
-    assert of_once.parent is not None
     assert (of_once.parent.trace_id, of_once.parent.span_id) == caller
     assert without.parent is None
     assert caller in {pair for span in ended for pair in linked(span)}

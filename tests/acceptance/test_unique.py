@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import Engine, NewTube
+    from tests.acceptance.support import Engine, NewTube, Versions
     from tubeq_spark import Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -34,9 +34,7 @@ def keyed(*keys: str | None) -> list[PutItem]:
 
 
 def put(tube: Tube, key: str, data: str = "again", **options: Any) -> Task:
-    task = tube.put(data, unique=key, **options)
-    assert task is not None
-    return task
+    return tube.put(data, unique=key, **options)
 
 
 def rows(keys: list[str | int | None], **columns: list[Any]) -> pa.Table:
@@ -57,7 +55,6 @@ def test_put_when_its_key_is_a_text_or_an_integer_has_it_as_a_text(
 ) -> None:
     first = fifo.put("a", unique=given)
 
-    assert first is not None
     assert (first.unique, fifo.peek(first.task_id).unique) == (key, key)
     assert put(fifo, key).task_id == first.task_id
     assert take(fifo).unique == key
@@ -77,7 +74,7 @@ STATES: dict[str, tuple[Callable[[Tube, Task], object], TaskState]] = {
 @pytest.mark.parametrize("kept", [None, KEPT])
 @pytest.mark.parametrize("becomes", STATES)
 def test_put_when_a_task_in_whatever_state_has_the_key_returns_it_and_adds_nothing(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]], becomes: str, kept: float | None
+    new_tube: NewTube, versions: Versions, becomes: str, kept: float | None
 ) -> None:
     tube = new_tube("fifottl", unique_for=kept)
     first = put(tube, "k", "a")
@@ -91,25 +88,6 @@ def test_put_when_a_task_in_whatever_state_has_the_key_returns_it_and_adds_nothi
     assert (second.state, second.data, second.unique) == (state, "a", "k")
     assert versions() == before
     assert data_of(all_tasks(tube)) == ["a"]
-
-
-@pytest.mark.nightly
-def test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]]
-) -> None:
-    tube = new_tube("fifo")
-    (b,) = tube.put_many(keyed("b"))
-    before = versions()[tube.name]
-
-    tasks = tube.put_many([*keyed(*"abcab"), "x"])
-
-    assert data_of(tasks) == ["a", "b", "c", "a", "b", "x"]
-    assert tasks[1] == tasks[4] == b
-    assert tasks[0] == tasks[3]
-    new = ids_of([tasks[0], tasks[2], tasks[5]])
-    assert new == sorted(new)
-    assert data_of(all_tasks(tube)) == ["b", "a", "c", "x"]
-    assert versions()[tube.name] == before + 1
 
 
 def test_put_when_the_tube_was_dropped_and_created_again_adds_a_task(
@@ -147,7 +125,7 @@ def test_put_when_the_tube_is_full_returns_a_task_that_has_the_key(new_tube: New
 
 @pytest.mark.parametrize("key", [True, 1.5, b"k", ["k"], "\ud800", "k" * 1_025, "ü" * 513])
 def test_put_when_its_key_is_bad_is_refused_before_anything_is_written(
-    fifo: Tube, versions: Callable[[], dict[str, int]], key: Any
+    fifo: Tube, versions: Versions, key: Any
 ) -> None:
     before = versions()
 
@@ -259,7 +237,6 @@ def test_put_when_the_task_has_ended_returns_it_as_done_without_data_and_error(
 
     task = tube.put({"url": "b", "n": 2}, unique="k")
 
-    assert task is not None
     assert (task.task_id, task.state, task.data) == (first.task_id, TaskState.DONE, None)
     assert (task.pri, task.unique, task.owner, task.error) == (5, "k", None, None)
     # No other verb knows it.
@@ -271,7 +248,7 @@ def test_put_when_the_task_has_ended_returns_it_as_done_without_data_and_error(
 
 @pytest.mark.nightly
 def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
-    new_tube: NewTube, queue: Queue, clock: ManualClock, versions: Callable[[], dict[str, int]]
+    new_tube: NewTube, queue: Queue, clock: ManualClock, versions: Versions
 ) -> None:
     tube = new_tube("fifo", unique_for=KEPT)
     tube.put_many(keyed("a", "b", "c"))
@@ -311,7 +288,7 @@ def test_put_when_there_are_many_keys_adds_each_once_and_keeps_each(
 
 
 def test_put_arrow_when_keys_are_there_adds_the_others_once_each(
-    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+    new_tube: NewTube, versions: Versions
 ) -> None:
     tube = new_tube("fifo")
     put(tube, "b", "old")
@@ -354,7 +331,7 @@ def test_put_arrow_when_a_life_or_a_kept_key_has_ended_adds_the_key_again(
 @pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order(
-    spark: SparkSession, new_tube: NewTube, versions: Callable[[], dict[str, int]]
+    spark: SparkSession, new_tube: NewTube, versions: Versions
 ) -> None:
     tube = new_tube("utube")
     tube.put("old", unique="b")

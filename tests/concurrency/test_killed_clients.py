@@ -16,7 +16,7 @@ import pytest
 
 from tests.concurrency.held_jvm import AGENT, HeldJvm
 from tests.concurrency.support import WAIT
-from tests.programs import started
+from tests.programs import conversing
 from tubeq_spark import Queue
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Victim:
     """A process that is killed."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = started(VICTIM, *arguments)
+        self.process = conversing(VICTIM, *arguments)
 
     def hear(self, pattern: str) -> str:
         """What its next line that matches holds."""

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from tests.concurrency.support import WAIT
-from tests.programs import started
+from tests.programs import conversing
 from tubeq_spark import StoreError
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.opened_location import OpenedLocation, require_ours
@@ -56,7 +56,7 @@ def test_four_processes_when_they_consume_one_tube_on_s3_deliver_each_task_once(
 
         ids = put(TASKS // UTUBES)
         consumers = [
-            started(CONSUMER, location, json.dumps(store.options), str(BATCH))
+            conversing(CONSUMER, location, json.dumps(store.options), str(BATCH))
             for _ in range(CONSUMERS)
         ]
         for consumer in consumers:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.concurrency.s3_store import Store, before_commit
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
-from tests.programs import started
+from tests.programs import conversing
 from tests.queries import counted, select
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.location import path_table
@@ -375,7 +375,7 @@ def test_take_when_the_main_thread_has_ended_reads_what_others_have_committed(
     store: Store, place: str, tube: Tube, where: str
 ) -> None:
     arguments = [place, json.dumps(store.options), where]
-    with started(LATE, *arguments) as program:
+    with conversing(LATE, *arguments) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ended\n"
         for letter in "abcdef":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import WAIT, on_another_host, rows_of, stored, two_hosts
-from tests.programs import started
+from tests.programs import conversing
 from tubeq_spark import Queue, TaskState
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ print("done", flush=True)
 
 def produce(location: str, processes: int, keys: int, batch: int) -> None:
     """Let processes put all keys at once; returns when all have."""
-    running = [started(PRODUCER, location, str(n), str(keys), str(batch)) for n in range(processes)]
+    running = [
+        conversing(PRODUCER, location, str(n), str(keys), str(batch)) for n in range(processes)
+    ]
     for process in running:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

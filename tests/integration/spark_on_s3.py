@@ -125,10 +125,7 @@ def cost_of(store: Store, act: Callable[[], object]) -> dict[str, float]:
     return {"requests": found, "in_sequence": in_sequence, "seconds": round(seconds, 3)}
 
 
-PROGRAMS: dict[str, Callable[[SparkSession, str], None]] = {
-    "verbs": verbs,
-    "rounds": rounds,
-}
+PROGRAMS: dict[str, Callable[[SparkSession, str], None]] = {"verbs": verbs, "rounds": rounds}
 
 
 def main() -> None:

@@ -25,8 +25,6 @@ def _use(spark: SparkSession, tube: Tube, plain: Tube) -> None:
     plain.put_df(frame.where("data < '0'"), key="empty")
     for _ in range(3):
         held, other = tube.take(), plain.take()
-        assert held is not None
-        assert other is not None
         tube.touch(held.task_id, 60)
         tube.release(held.task_id)
         plain.bury(other.task_id)

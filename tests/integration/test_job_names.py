@@ -38,7 +38,6 @@ def test_jobs_when_verbs_run_are_named_after_verb_and_tube_and_a_programs_as_bef
             context.setJobDescription("of the program")
             tube.put_df(spark.createDataFrame([("1",), ("2",)], "data STRING"))
             task = tube.take(0)
-            assert task is not None
             tube.ack(task.task_id)
             queue.statistics("letters")
             spark.range(3).collect()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from tests.programs import environment
+from tests.programs import ran
 from tubeq_spark import local_session, spark_conf
 from tubeq_spark.storage.spark.spark_session import delta_package
 from tubeq_spark.storage.spark.spark_settings import missing_settings
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-
-def run_program(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", text],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
 
 
 def test_local_session_has_the_recommended_settings(spark: SparkSession) -> None:
@@ -69,8 +56,8 @@ def test_missing_settings_sees_what_a_session_turned_off(spark: SparkSession) ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")  # which has fetched the jars; a first start tells of that
 def test_local_session_is_quiet_from_start_to_end(tmp_path: Path) -> None:
-    result = run_program(
-        tmp_path,
+    result = ran(
+        "-c",
         "import sys\n"
         "from tubeq_spark import local_session\n"
         "spark = local_session('quiet', **{'spark.master': 'local[1]'})\n"
@@ -82,6 +69,7 @@ def test_local_session_is_quiet_from_start_to_end(tmp_path: Path) -> None:
         "print('stopped', file=sys.stderr, flush=True)\n"
         "again = local_session('again', **{'spark.master': 'local[1]'})\n"
         f"print(again.sql('SELECT * FROM delta.`{tmp_path}/t`').count())\n",
+        cwd=tmp_path,
     )
 
     assert result.stdout.splitlines() == ["SparkRuntimeException", "UTC", "2"]
@@ -100,12 +88,13 @@ def test_local_session_that_cannot_get_the_delta_jar_says_so(tmp_path: Path) -> 
         "</filesystem></resolvers></ivysettings>"
     )
 
-    result = run_program(
-        tmp_path,
+    result = ran(
+        "-c",
         "from tubeq_spark import StoreError, local_session\n"
         f"conf = {{'spark.jars.ivy': '{tmp_path}/ivy', 'spark.jars.ivySettings': '{ivy}'}}\n"
         "try: local_session(**conf)\n"
         "except StoreError as error: print(error)\n",
+        cwd=tmp_path,
     )
 
     *_, said = result.stdout.splitlines()  # Ivy tells on stdout that it has settings of its own
@@ -117,8 +106,8 @@ def test_local_session_that_cannot_get_the_delta_jar_says_so(tmp_path: Path) -> 
 @pytest.mark.thorough
 @pytest.mark.processes
 def test_local_session_beside_a_session_without_delta_is_refused(tmp_path: Path) -> None:
-    result = run_program(
-        tmp_path,
+    result = ran(
+        "-c",
         "from pyspark.sql import SparkSession\n"
         "from tubeq_spark import StoreError, local_session\n"
         "plain = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
@@ -127,6 +116,7 @@ def test_local_session_beside_a_session_without_delta_is_refused(tmp_path: Path)
         "    if stop: plain.stop()\n"
         "    try: local_session()\n"
         "    except StoreError as error: print(error)\n",
+        cwd=tmp_path,
     )
 
     has_session, has_no_jar = result.stdout.splitlines()

@@ -33,8 +33,6 @@ def test_queue_in_a_catalog_schema_works_and_leaves_dropped_tables_empty(
         put = tube.put({"n": 1})
         taken = tube.take(0)
 
-        assert put is not None
-        assert taken is not None
         assert taken.task_id == put.task_id
         tube.ack(taken.task_id)
         assert spark.table(f"{schema}.crawl").count() == 0
@@ -54,7 +52,6 @@ def test_tube_in_a_catalog_schema_has_a_view_of_its_taken_utubes(
         tube.put({"n": 2}, utube="b")
         taken = tube.take(0)
 
-        assert taken is not None
         view = spark.table(f"{schema}.Crawl_taken_utubes")
         assert [tuple(row) for row in view.select("utube", "taken").collect()] == [("a", 1)]
         assert [row["utube"] for row in tube.taken_utubes().to_pylist()] == ["a"]
@@ -102,7 +99,6 @@ def test_typed_tube_when_put_and_taken_keeps_types_and_refuses_others(
         with tube.take_df(5) as batch:
             rows = [row.asDict() for row in batch.df.select("url", "depth").collect()]
 
-    assert first is not None
     assert first.data == {"url": "http://x/", "depth": 3}
     assert rows == [{"url": "http://y/", "depth": 4}]
 

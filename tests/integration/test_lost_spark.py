@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import SparkContext
 
-from tests.programs import environment
+from tests.programs import ran
 from tubeq_spark import Queue, local_session
 
 if TYPE_CHECKING:
@@ -48,15 +47,7 @@ READ_FIRST = {
 @pytest.mark.thorough
 @pytest.mark.processes
 def test_verbs_when_the_jvm_was_killed_raise_errors_of_ours_and_close_ends(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path / "queue")],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    done = ran(__file__, str(tmp_path / "queue"), cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr[-3_000:]
     raised = json.loads(done.stdout.splitlines()[-1])
@@ -122,7 +113,6 @@ def main(location: str) -> None:
     verbs = verbs_of(queue, spark.sql("SELECT '1' AS data"))
 
     gateway = SparkContext._gateway
-    assert gateway is not None
     os.kill(gateway.proc.pid, signal.SIGKILL)
     gateway.proc.wait()
 

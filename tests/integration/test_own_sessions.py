@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 #: Delta's extension and catalog, and what no session can change.
-_OF_PROGRAM = (
-    "spark.sql.extensions",
-    "spark.sql.catalog.spark_catalog",
-    "spark.scheduler.mode",
-)
+_OF_PROGRAM = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.scheduler.mode")
 _STALENESS = "spark.databricks.delta.stalenessLimit"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -93,7 +89,6 @@ def settings_of(session: SparkSession) -> dict[str, str]:
 def go_round(tube: Tube) -> None:
     tube.put("a")
     task = tube.take(0)
-    assert task is not None
     tube.ack(task.task_id)
 
 
@@ -207,7 +202,6 @@ def test_put_when_the_session_writes_other_files_keeps_days_and_moments_for_each
     with Queue(other_files, str(tmp_path)) as queue:
         task = queue["days"].take(0)
 
-        assert task is not None
         assert (task.data["day"], task.data["moment"]) == (_DAY, _MOMENT)
 
 
@@ -218,7 +212,6 @@ def test_verbs_when_the_session_reads_stale_snapshots_see_what_others_have_put(
     assert theirs.conf.get(_STALENESS) == "1h"
     with opened(spark, place) as queue:
         task = queue["plain"].put("fresh")
-    assert task is not None
 
     assert tube.peek(task.task_id).data == "fresh"
     tube.delete(task.task_id)
@@ -239,10 +232,7 @@ def test_own_sessions_when_the_caller_has_credentials_have_them_and_later_ones_t
     assert own.get() is not own.get(compiling=True)
     assert [
         own.get(compiling=many).conf.get("spark.sql.codegen.wholeStage") for many in (False, True)
-    ] == [
-        "false",
-        "true",
-    ]
+    ] == ["false", "true"]
 
     theirs.conf.set("fs.example.account.key", "renewed")
     theirs.conf.set(_STALENESS, "1h")

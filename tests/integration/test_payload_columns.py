@@ -36,7 +36,6 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
         queue.create_tube("typed", "fifottl", schema=SCHEMA).put({"n": 1, "big": 2})
     with Queue(spark, location, engine="spark") as queue:
         task = queue["typed"].take(0)
-        assert task is not None
         assert (task.data["n"], task.data["big"]) == (1, 2)
         queue["typed"].ack(task.task_id)
         queue["typed"].put({"n": 3, "big": 4})
@@ -46,5 +45,4 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
         queue.create_tube("typed", "fifottl", schema=SCHEMA).put({"n": 5, "big": 6})
     with beside_spark(location) as queue:
         task = queue["typed"].take(0)
-        assert task is not None
         assert task.data["n"] == 5

@@ -71,7 +71,6 @@ def numbers(spark: SparkSession, count: int) -> DataFrame:
 def place(tube: Tube) -> Path:
     """The directory of its table."""
     path = path_of(tube._ctx.table.name)
-    assert path is not None
     return Path(path.removeprefix("file:"))
 
 

@@ -45,7 +45,6 @@ def changed(
 ) -> list[StoredTask]:
     """The rows after a change, as Spark makes it."""
     sets = clause_of(table, Every(), change).sets
-    assert sets is not None
     columns = set(as_table(GRID[:1]).column_names) | {"since"}
     assert set(sets) <= columns, "no column that is not compared"
     names = as_table(GRID[:1]).column_names

@@ -17,11 +17,7 @@ from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.spark.jvm import frame_of
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer, creation_of
-from tubeq_spark.storage.tables.schema import (
-    new_registry,
-    new_sessions,
-    new_tube_table,
-)
+from tubeq_spark.storage.tables.schema import new_registry, new_sessions, new_tube_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

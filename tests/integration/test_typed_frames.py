@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import types as T
 
-from tests.acceptance.test_typed_payloads import (
-    Stored,
-    check_put,
-    check_put_arrow,
-    turns,
-)
+from tests.acceptance.test_typed_payloads import Stored, check_put, check_put_arrow, turns
 from tests.payload_table import COLUMNS, SCHEMA, VALUES, expected
 from tubeq_spark import InvalidOptionError, Queue
 from tubeq_spark.payloads.ddl import columns_of

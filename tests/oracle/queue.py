@@ -70,12 +70,7 @@ class OracleQueue:
         self._moment: int | None = None
         held = _Held(self.place)
         self.session = Session(
-            self.place.sessions,
-            self.place.slots,
-            clock,
-            self.config,
-            Counters(),
-            held,
+            self.place.sessions, self.place.slots, clock, self.config, Counters(), held
         )
         held.session = self.session
         # No heart beats: the session dies as its clock says.

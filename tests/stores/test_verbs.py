@@ -10,7 +10,7 @@ import pytest
 
 from tests.concurrency.s3_store import Store, before_commit
 from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
-from tests.programs import started
+from tests.programs import conversing
 from tubeq_spark import CommitUnknownError, StoreError, TaskState
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.testing import ManualClock
@@ -138,7 +138,7 @@ def test_workers_when_one_is_killed_lose_and_double_nothing(store: Store, place:
         tube = queue.create_tube("work", "fifottl", ttr=LEASE)
         tube.put_many(range(TASKS))
         arguments = [place, json.dumps(store.options), str(LEASE), str(BATCH)]
-        with started(WORKER, *arguments) as worker:
+        with conversing(WORKER, *arguments) as worker:
             assert worker.stdout is not None
             acked = [int(number) for number in worker.stdout.readline().split()]
             # It may be anywhere in its next take or ack.

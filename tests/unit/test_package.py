@@ -116,7 +116,7 @@ def test_cases_when_they_import_names_import_public_ones_with_two_exceptions() -
         # All types, also those that come later.
         "tests/acceptance/test_case_001_drivers.py": ["tubeq_spark.model.tube_types.BUILT_IN"],
         # Lowers a limit that takes more tubes than a test can have.
-        "tests/acceptance/test_case_x_c_counters.py": ["tubeq_spark.storage.tables.counts"],
+        "tests/acceptance/test_case_x_cd_counts.py": ["tubeq_spark.storage.tables.counts"],
     }
 
 
