@@ -39,10 +39,9 @@ def sweep(
     --purge breaks what reads older versions of the tables: time travel, takes and reads that run meanwhile (they are
     refused or repeated), and streams of changes that are late. Files of the change feed stay for their retention.
     """
-    if every is not None and purge:
-        msg = "--every and --purge exclude each other"
-        raise typer.BadParameter(msg)
     if every is not None:
+        if purge:
+            raise typer.BadParameter("--every and --purge exclude each other")
         _sweep_until_stopped(ctx.obj, every)
         return
     with queue_of(ctx) as (call, queue):
