@@ -117,12 +117,11 @@ def test_once_writes_down_what_is_due(
     first = run_sweeper(*command(location, "--once"), java=str(tmp_path / "no-java"))
     second = sweep_here("--location", location, "--once")
 
-    assert first.stdout == ""
-    assert re.fullmatch(
-        f"{STAMP}(?:timed: 1 readied, 1 expired, 1 released; plain: 1 released"
-        "|plain: 1 released; timed: 1 readied, 1 expired, 1 released)\n",
-        first.stderr,
-    )
+    assert first.stderr == ""
+    assert sorted(first.stdout.splitlines()) == [
+        "plain: 0 readied, 0 expired, 1 released, 0 folded",
+        "timed: 1 readied, 1 expired, 1 released, 0 folded",
+    ]
     assert stored_states(an_hour_ago, "timed") == {
         '"leased"': "r",
         '"delayed"': "r",
@@ -132,8 +131,7 @@ def test_once_writes_down_what_is_due(
     with pytest.raises(NotTakenError):
         timed.ack(leased.task_id)
     code, result, said = second
-    assert (code, result) == (0, "")
-    assert re.fullmatch(f"{STAMP}nothing to do in \\d+ tubes?\n", said)
+    assert (code, said, result.count(": 0 readied, 0 expired, 0 released")) == (0, "", 2)
 
 
 def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
@@ -146,13 +144,11 @@ def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
         # The native engine goes on without a file that is missing. This one the system refuses to read.
         file.symlink_to(file.name)
 
-    code, _, said = sweep_here("--location", location, "--once")
+    code, result, said = sweep_here("--location", location, "--once")
 
     assert code == 3
-    done = [line for line in said.splitlines() if "readied" in line]
-    failed = [line for line in said.splitlines() if re.match(f"{STAMP}tube broken failed: ", line)]
-    assert [bool(re.fullmatch(f"{STAMP}sound: 1 readied", line)) for line in done] == [True]
-    assert len(failed) == 1
+    assert "sound: 1 readied, 0 expired, 0 released, 0 folded" in result.splitlines()
+    assert said.count("tubeq: tube broken failed: ") == 1
     assert "Traceback" not in said
 
 
