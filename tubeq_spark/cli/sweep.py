@@ -36,8 +36,9 @@ def sweep(
 ) -> None:
     """Apply ended leases, delays and ttls, and clean up.
 
-    --purge breaks what reads older versions of the tables: time travel, takes and reads that run meanwhile (they are
-    refused or repeated), and streams of changes that are late. Files of the change feed stay for their retention.
+    --purge breaks what reads older versions of the tables: time travel, and streams that are late. Takes and reads that
+    run meanwhile may miss tasks or fail; repeat them. Files of the change feed stay for their retention. Needs native
+    commits.
     """
     if every is not None:
         if purge:
