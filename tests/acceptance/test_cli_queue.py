@@ -676,10 +676,7 @@ def test_sweeper_as_a_command_sweeps_the_queue_that_is_named_before_it(tubeq: Tu
     nowhere = invoke("--location", f"{location}/none", "sweeper", "--once", outside=Outside())
     bad = invoke("--location", location, "sweeper", "--onze", outside=Outside())
 
-    assert (swept.exit_code, swept.stderr[20:]) == (
-        0,
-        f" INFO sweeper[{os.getpid()}]: nothing to do in 0 tubes\n",
-    )
+    assert (swept.exit_code, swept.stderr) == (0, "")
     assert (nowhere.exit_code, nowhere.stdout) == (2, "")
     assert nowhere.stderr.startswith("tubeq: no queue at ")
     assert not Path(location, "none").exists()

@@ -70,13 +70,13 @@ def test_once_writes_down_what_is_due(
     )
     code, said, complained = sweep_here("--location", location, "--once")
 
-    assert first.stdout == ""
-    assert re.fullmatch(f"{STAMP}timed: 1 readied, 1 expired, 1 released\n", first.stderr)
+    assert first.stderr == ""
+    assert first.stdout == "timed: 1 readied, 1 expired, 1 released, 0 folded\n"
     assert counts(an_hour_ago, timed) == {"ready": 2, "delayed": 1, "done": 1, "total": 3}
     with pytest.raises(NotTakenError):
         timed.ack(task.task_id)
-    assert (code, said) == (0, "")
-    assert re.fullmatch(f"{STAMP}nothing to do in \\d+ tubes?\n", complained)
+    assert (code, complained) == (0, "")
+    assert said.count(": 0 readied, 0 expired, 0 released") == 1
 
 
 def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
@@ -89,13 +89,11 @@ def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
         # The native engine goes on without a file that is missing. This one the system refuses to read.
         file.symlink_to(file.name)
 
-    code, _, said = sweep_here("--location", location, "--once")
+    code, result, said = sweep_here("--location", location, "--once")
 
     assert code == 3
-    done = [line for line in said.splitlines() if "readied" in line]
-    failed = [line for line in said.splitlines() if re.match(f"{STAMP}tube broken failed: ", line)]
-    assert [bool(re.fullmatch(f"{STAMP}sound: 1 readied", line)) for line in done] == [True]
-    assert len(failed) == 1
+    assert "sound: 1 readied, 0 expired, 0 released, 0 folded" in result.splitlines()
+    assert said.count("tubeq: tube broken failed: ") == 1
     assert "Traceback" not in said
 
 

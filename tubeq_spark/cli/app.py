@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,9 +57,7 @@ class _Group(TyperGroup):
         name, has_value, _ = word.partition("=")
         if name not in _SHARED:
             return False
-        ours.append(word)
-        if not (has_value or name in _FLAGS):
-            ours += [value for value in [next(after, None)] if value is not None]
+        ours += [word] if has_value or name in _FLAGS else [word, *islice(after, 1)]
         return True
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -36,29 +36,35 @@ def sweep(
 ) -> None:
     """Apply ended leases, delays and ttls, and clean up.
 
-    --purge breaks what reads older versions of the tables: time travel, takes and reads that run meanwhile (they are
-    refused or repeated), and streams of changes that are late. Files of the change feed stay for their retention.
+    --purge breaks what reads older versions of the tables: time travel, and streams that are late. Takes and reads that
+    run meanwhile may miss tasks or fail; repeat them. Files of the change feed stay for their retention. Needs native
+    commits.
     """
-    if every is not None and purge:
-        msg = "--every and --purge exclude each other"
-        raise typer.BadParameter(msg)
     if every is not None:
+        if purge:
+            raise typer.BadParameter("--every and --purge exclude each other")
         _sweep_until_stopped(ctx.obj, every)
         return
     with queue_of(ctx) as (call, queue):
-        report = queue.sweep()
-        for name, tube in report.tubes.items():
-            text = f"{tube.readied:,} readied, {tube.expired:,} expired, {tube.released:,} released"
-            call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
-            if tube.error is not None:
-                call.tell(f"tube {name} failed: {tube.error}")
+        is_done = _sweep_once(call, queue)
         if purge:
             from tubeq_spark.admin.dead_files import purge as purge_all  # noqa: PLC0415  as in call
 
             for name in purge_all(queue._context):  # noqa: SLF001  (kept from programs, not from the package)
                 call.show({"tube": name, "purged": True}, f"{name}: files of deleted tasks removed")
-        if any(tube.error is not None for tube in report.tubes.values()):
+        if not is_done:
             raise typer.Exit(ExitCode.FAILED)
+
+
+def _sweep_once(call: Call, queue: Queue) -> bool:
+    """Sweep, and print what has changed; returns whether all of it succeeded."""
+    report = queue.sweep()
+    for name, tube in report.tubes.items():
+        text = f"{tube.readied:,} readied, {tube.expired:,} expired, {tube.released:,} released"
+        call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
+        if tube.error is not None:
+            call.tell(f"tube {name} failed: {tube.error}")
+    return all(tube.error is None for tube in report.tubes.values())
 
 
 def _sweep_until_stopped(call: Call, every: float) -> None:
@@ -78,10 +84,9 @@ def sweeper(
 ) -> None:
     """Sweep as a stream of Spark, until stopped."""
     call: Call = ctx.obj
-    with call.program(on_spark=not once) as (spark, queue), call.logging("sweeper"):
+    with call.program(on_spark=not once) as (spark, queue):
         if once:
-            is_done = _log_sweep(queue, verbose=True)
-            raise typer.Exit(ExitCode.DONE if is_done else ExitCode.FAILED)
+            raise typer.Exit(ExitCode.DONE if _sweep_once(call, queue) else ExitCode.FAILED)
         from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  as in call
         from tubeq_spark.streams.process import start_ticking  # noqa: PLC0415
 
@@ -93,7 +98,8 @@ def sweeper(
             _log_sweep(queue, verbose=call.verbose)
 
         trigger = f"{round(interval * 1000)} milliseconds"
-        with Stop(lambda _: call.tell("finishing this sweep")) as stop:
+        finishing = Stop(lambda _: call.tell("finishing this sweep"))
+        with call.logging("sweeper"), finishing as stop:
             query = start_ticking(spark, tick, trigger, name="tubeq-sweeper", checkpoint=checkpoint)
             while query.isActive and not stop():
                 query.awaitTermination(_LOOK)
@@ -103,22 +109,18 @@ def sweeper(
             query.stop()  # waits for the sweep that goes on
 
 
-def _log_sweep(queue: Queue, *, verbose: bool) -> bool:
-    """Sweep, and log what has changed, if `verbose` also that nothing has; returns whether all of it succeeded."""
+def _log_sweep(queue: Queue, *, verbose: bool) -> None:
+    """Sweep, and log what has changed, and if `verbose` that nothing has. The sweep logs errors of single tubes."""
     try:
         report = queue.sweep()
     except Exception as error:  # noqa: BLE001  the storage may be back for the next sweep
         log.error("the sweep failed: %s", reason_of(error), exc_info=error)
-        return False
-    failed = {name: tube.error for name, tube in report.tubes.items() if tube.error is not None}
+        return
     changed = _changed(report)
     if not changed and verbose and report.idle:
         changed = f"nothing to do in {plural(len(report.tubes), 'tube')}"
     if changed:
         log.info("%s", changed)
-    for name, why in failed.items():
-        log.error("tube %s failed: %s", name, why)
-    return not failed
 
 
 def _changed(report: SweepReport) -> str:

@@ -82,8 +82,11 @@ def take(
             # Without tasks this only checks the delay, which must be valid before a command runs.
             source.release_many([], delay=delay or None)
             take_next = partial(source.take, timeout, utube=utube or None)
-            report = _work(call, source, take_next, _Command(command, delay, bury=bury), count)
-            _end(report, strict=strict)
+            work = _Command(command, delay, bury=bury)
+            done, failed = _work(call, source, take_next, work, count)
+            if not done and not failed:
+                raise typer.Exit(ExitCode.NO)
+            fail_if_strict(failed, strict=strict)
             return
         if bury or delay or strict:
             msg = "--bury, --delay and --strict need --exec"
@@ -214,9 +217,3 @@ def _work(
         {"tube": source.name, "done": done, "failed": failed}, f"{done:,} done, {failed:,} failed"
     )
     return done, failed
-
-
-def _end(report: tuple[int, int], *, strict: bool) -> None:
-    if not any(report):
-        raise typer.Exit(ExitCode.NO)
-    fail_if_strict(report[1], strict=strict)

@@ -64,6 +64,8 @@ def condition_of(text: str, columns: ShownColumns) -> ours.Expression:
         _kind(found, node, columns)
     except (ParseError, TokenError, RecursionError, ValueError) as error:
         why = str(error).partition("\n")[0].rstrip(".")
+        if why.startswith("Required keyword"):
+            why = f"a value is missing. {why.rpartition('. ')[2]}"
         raise InvalidOptionError(f"where={text!r}: {why}; {_HELP} {', '.join(columns)}") from None
     return found
 

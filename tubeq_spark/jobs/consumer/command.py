@@ -62,5 +62,5 @@ def run(
     )
     if ending is Ending.GAVE_UP:
         return ExitCode.FAILED
-    has_failed = consumer.failed_batches or consumer.failed_tasks
-    return ExitCode.TASKS_FAILED if given["strict"] and has_failed else ExitCode.DONE
+    is_bad = given["strict"] and (consumer.failed_batches or consumer.failed_tasks)
+    return ExitCode.TASKS_FAILED if is_bad else ExitCode.DONE

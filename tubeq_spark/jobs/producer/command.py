@@ -28,8 +28,7 @@ def run(
         msg = "--select, --data and --data-json exclude each other: a task has one payload"
         raise BadUseError(msg)
     if given["format"] not in (None, *FORMATS):
-        msg = f"--format {given['format']}: must be one of {', '.join(FORMATS)}"
-        raise BadUseError(msg)
+        raise BadUseError(f"--format {given['format']}: must be one of {', '.join(FORMATS)}")
     source = Source(given["source"], given["format"], dict(map(_pair, given["option"] or ())))
     tasks = Tasks(
         where=given["where"],
