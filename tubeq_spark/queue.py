@@ -34,7 +34,6 @@ from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.tube import Tube
 
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.storage.store.store_options import StorageOptions
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 __all__ = ["Queue", "look", "typed_statistics"]
 
@@ -115,7 +115,6 @@ class Queue:
     Commits named in the docstrings are to `_tubeq_tubes` (the registry) and `_tubeq_sessions`.
     """
 
-    _registry_type: type[Registry] = Registry
     _tube_type: type[Tube] = Tube
     _storage_options: StorageOptions | None = None
 
@@ -225,9 +224,7 @@ class Queue:
         opened = self._engines.opens(location, self._config, create=create)
         local = local_directory(opened.uri) is not None
         self._config = self._config.at(local=local)
-        self._context = life.make_context(
-            self._engines, opened, clock, self._config, self._registry_type
-        )
+        self._context = life.make_context(self._engines, opened, clock, self._config)
         #: The returned tubes by name. A tube has no reference to the queue object, so that the queue object is
         #: collected when the program does not use it any more.
         self._tubes: dict[str, Tube] = {}

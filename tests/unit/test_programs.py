@@ -161,15 +161,13 @@ def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c() -> None:
 def test_tubeq_where_only_spark_commits_asks_for_spark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, remote: str | None
 ) -> None:
-    from tubeq_spark.cli import ahead  # noqa: PLC0415  it needs pyspark
-
     asked: list[str] = []
 
     def opened(_spark: object, location: str, *, engine: str, **_: Any) -> NoReturn:
         asked.append(engine)
         raise StoreError
 
-    monkeypatch.setattr(ahead, "QueueOfOneCall", opened)
+    monkeypatch.setattr("tubeq_spark.queue.Queue", opened)
     if remote is not None:
         (tmp_path / "tubeq.toml").write_text(f'remote = "{remote}"\n')
     monkeypatch.delenv("TUBEQ_ENGINE", raising=False)

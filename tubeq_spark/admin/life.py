@@ -20,7 +20,6 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.storage.outcome import is_missing_table
-from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.vacuum_notes import LONG
 from tubeq_spark.verbs import expire
 
@@ -43,7 +42,6 @@ def make_context(
     opened: OpenedLocation,
     clock: Clock,
     config: QueueConfig,
-    registry_type: type[Registry] = Registry,
 ) -> QueueContext:
     """Create the shared objects of a queue object, with a new session that has no lease yet."""
     queue = QueueContext(
@@ -54,7 +52,6 @@ def make_context(
         opened,
         clock,
         config,
-        registry_type,
     )
     queue.session.after_beat = functools.partial(_look_after, queue.for_its_heart())
     # This runs at the start, because a session may be too short for a beat, and end without a close.

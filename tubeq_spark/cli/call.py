@@ -76,20 +76,18 @@ class Call:
         self,
         session_uuid: uuid.UUID | str | None = None,
         *,
-        tube: str | None = None,
         create: bool = False,
     ) -> Iterator[Queue]:
         """Open the queue for a block. An error ends the call with a sentence.
 
         Args:
             session_uuid: A session to join.
-            tube: The tube to which the block will write.
             create: Whether to create the queue if the location has none.
         """
         with (
             self.answering(),
             _terminating(),
-            self.opened(session_uuid, tube=tube, create=create) as queue,
+            self.opened(session_uuid, create=create) as queue,
         ):
             yield queue
 
@@ -98,7 +96,6 @@ class Call:
         self,
         session_uuid: uuid.UUID | str | None = None,
         *,
-        tube: str | None = None,
         create: bool = False,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
@@ -111,14 +108,9 @@ class Call:
         with ExitStack() as stack:
             if committer == "native":
                 self.outside.leave_out(*NOT_NEEDED)
-                with undisturbed():
-                    from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
-                make: Callable[..., Queue] = partial(Queue, None)
-            else:
-                spark = self._spark(stack)
-                from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
-
-                make = partial(QueueOfOneCall, spark, tube=tube)
+            with undisturbed():
+                from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+            make = partial(Queue, None if committer == "native" else self._spark(stack))
             yield self._entered(stack, make, create=create, **how)
 
     def _spark(self, stack: ExitStack, **settings: str) -> SparkSession:
@@ -234,12 +226,11 @@ def queue_of(
     ctx: typer.Context,
     session_uuid: uuid.UUID | str | None = None,
     *,
-    tube: str | None = None,
     create: bool = False,
 ) -> Iterator[tuple[Call, Queue]]:
     """The call of a command, and its queue, opened as `Call.queue` does."""
     call: Call = ctx.obj
-    with call.queue(session_uuid, tube=tube, create=create) as queue:
+    with call.queue(session_uuid, create=create) as queue:
         yield call, queue
 
 
@@ -248,7 +239,7 @@ def tube_of(
     ctx: typer.Context, name: str, session_uuid: str | None = None
 ) -> Iterator[tuple[Call, Tube]]:
     """The call of a command, and a tube of its queue, opened as `Call.queue` does."""
-    with queue_of(ctx, session_uuid, tube=name) as (call, queue):
+    with queue_of(ctx, session_uuid) as (call, queue):
         yield call, queue.tube(name)
 
 

@@ -51,7 +51,7 @@ def put(
     call: Call = ctx.obj
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
     options["unique"] = unique
-    with call.answering(), _opened(call, file) as stream, call.queue(tube=tube) as queue:
+    with call.answering(), _opened(call, file) as stream, call.queue() as queue:
         target = queue.tube(tube)
         done, added, is_known = _Done(), list[Task](), False
         has_keys = unique is not None or unique_field is not None

@@ -71,7 +71,7 @@ def take(
 
     With --exec a command processes each task; with --keep a later call acks them.
     """
-    with queue_of(ctx, tube=tube) as (call, queue):
+    with queue_of(ctx) as (call, queue):
         source = queue.tube(tube)
         if command is not None:
             if keep is not None:
@@ -110,7 +110,7 @@ def take(
 
 def _give_back(call: Call, source: Tube, session: UUID, tasks: list[Task]) -> None:
     """Release tasks that were handed over to a session. If that fails, they come back when it ends."""
-    with suppress(TubeqError), call.opened(session, tube=source.name) as queue:
+    with suppress(TubeqError), call.opened(session) as queue:
         queue.tube(source.name).release_many([task.task_id for task in tasks])
 
 

@@ -105,7 +105,7 @@ def release_all(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
 
     Consumers that still work on them can no longer ack them.
     """
-    with queue_of(ctx, tube=tube) as (call, queue):
+    with queue_of(ctx) as (call, queue):
         source = queue.tube(tube)
         call.require_yes(f"Give back the taken tasks of {tube}?", "nothing was released", yes=yes)
         before = queue.statistics(tube)["calls"]["release"]

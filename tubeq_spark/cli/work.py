@@ -92,7 +92,7 @@ def work(
         _show(call, tube, report, cut_off, strict=strict)
     else:
         # SIGTERM may come before the loop, when there is nothing to finish.
-        with until_stopped(), call.queue(tube=tube) as queue, call.logging(tube):
+        with until_stopped(), call.queue() as queue, call.logging(tube):
             from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
@@ -158,7 +158,7 @@ def _parent(
 
     def give_back(death: Death) -> int:
         # Errors of this queue need not end the call, and `stop` handles signals.
-        with call.opened(death.session, tube=tube) as queue:
+        with call.opened(death.session) as queue:
             return settle_death(queue.tube(tube), death, buries=buries)
 
     with call.answering():
@@ -240,7 +240,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
         has_parent()
         pipe.write(asdict(report))
 
-    with pipe.beating(), call.queue(tube=tube) as queue, call.logging(tube):
+    with pipe.beating(), call.queue() as queue, call.logging(tube):
         from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 

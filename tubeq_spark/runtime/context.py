@@ -119,7 +119,6 @@ class QueueContext:
         opened: OpenedLocation,
         clock: Clock,
         config: QueueConfig,
-        registry_type: type[Registry] = Registry,
     ) -> None:
         """Begin with a new session that has no lease yet.
 
@@ -132,7 +131,6 @@ class QueueContext:
             opened: The location.
             clock: The queue's clock.
             config: Its settings.
-            registry_type: The class of its registry.
         """
         self.engine, self.spark, self.put_files = engine, spark, put_files
         self.close_engines = close_engines
@@ -154,7 +152,7 @@ class QueueContext:
         self.slots = Slots(engine, table, self.loop, table_lock, self.random)
         self.vacuum_notes = VacuumNotes(engine, table, self.loop, table_lock, self.random)
         table, table_lock = opened.location.table(TUBES), opened.table_lock(TUBES)
-        self.registry = registry_type(engine, table, self.loop, table_lock, self.random)
+        self.registry = Registry(engine, table, self.loop, table_lock, self.random)
         self.session = session = Session(
             self.sessions, self.slots, clock, config, self.counters, self.held_tasks
         )
