@@ -245,7 +245,8 @@ def test_metrics_when_scraped_are_of_that_moment_and_tell_when_the_queue_is_away
         again = scrape(url)
         process.send_signal(by)
         assert process.wait(60) == 0
-        assert [" no queue at " in line for line in process.stderr] == [True]
+        [away_line] = process.stderr
+        assert f" WARNING metrics[{process.pid}]: no queue at " in away_line
     assert url.startswith("http://127.0.0.1:")
     assert samples(found, "tubeq_tasks", tube="mail")["ready",] == 3
     assert samples(found, "tubeq_up") == {(): 1}

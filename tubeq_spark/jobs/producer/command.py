@@ -73,7 +73,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _sentence(tube: Tube, result: PutResult, key: str | None) -> str:
     if result.count:
         ids = f"{result.first_task_id} to {result.last_task_id}"
-        return f"put {result.count:,} tasks into {tube.name}: {ids}"
+        return f"put {result.count:,} task{'s' * (result.count != 1)} into {tube.name}: {ids}"
     reasons = ["there are no rows"]
     if key is not None:
         reasons.append(f"the key {key!r} was used before")
