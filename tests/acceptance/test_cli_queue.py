@@ -468,7 +468,7 @@ def test_command_when_interrupted_at_its_start_prints_no_traceback(
     tubeq: Tubeq, seconds: float
 ) -> None:
     begun = threading.Event()
-    program = "import os, tubeq_spark; os.write(1, b'.'); import tubeq_spark.cli as c; c.main()"
+    program = "import os, tubeq_spark.cli as c; os.write(1, b'.'); c.main()"
     with subprocess.Popen(
         [sys.executable, "-c", program, "--location", tubeq.queue.location, "top"],
         env=environment(),

@@ -105,6 +105,8 @@ def test_put_when_a_signal_comes_finishes_the_batch_in_hand_and_tells_what_was_p
 
     monkeypatch.setattr(Tube, "put_many", put_when_signalled)
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    assert None not in before
+    assert signal.SIG_IGN not in before
 
     result = tubeq("put", tube.name, "--batch=2", stdin="1\n2\n3\n4\n5\n")
 

@@ -298,7 +298,7 @@ def test_put_df_writes_the_statistics_that_our_own_files_have(
         (added,) = [action["add"] for action in log_of(tube)[-1] if "add" in action]
         found: dict[str, Any] = json.loads(added["stats"])
         for ends in ("minValues", "maxValues"):
-            for name in ("task_id", "created", "next_event", "expires_at"):
+            for name in ("task_id", "created", "since", "next_event", "expires_at"):
                 found[ends][name] = name in found[ends]
         return found
 
