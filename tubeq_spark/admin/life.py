@@ -38,10 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def make_context(
-    engines: Engines,
-    opened: OpenedLocation,
-    clock: Clock,
-    config: QueueConfig,
+    engines: Engines, opened: OpenedLocation, clock: Clock, config: QueueConfig
 ) -> QueueContext:
     """Create the shared objects of a queue object, with a new session that has no lease yet."""
     queue = QueueContext(

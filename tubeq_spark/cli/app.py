@@ -113,28 +113,32 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
+def _named(metavar: str, text: str) -> Any:
+    """An option whose value the help calls so."""
+    return typer.Option(metavar=metavar, help=text)
+
+
 @app.callback()
 def options(
     ctx: typer.Context,
     location: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Location of the queue: a path, a URI, or catalog.schema [env: TUBEQ_LOCATION]",
+        _named(
+            "PLACE", "Location of the queue: a path, a URI, or catalog.schema [env: TUBEQ_LOCATION]"
         ),
     ] = None,
     remote: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            help="Spark Connect server for calls that need Spark, sc://host:15002 [env: TUBEQ_REMOTE]",
+        _named(
+            "URL",
+            "Spark Connect server for calls that need Spark, sc://host:15002 [env: TUBEQ_REMOTE]",
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Who commits: auto, native or spark. auto = the committer of the location; of a new "
+        _named(
+            "NAME",
+            "Who commits: auto, native or spark. auto = the committer of the location; of a new "
             "one: native (no JVM) on local files and object stores, else spark. Starting Spark for "
             "a call takes seconds [env, for new locations: TUBEQ_ENGINE]",
         ),
@@ -142,9 +146,9 @@ def options(
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one result a line")] = False,
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File with defaults, such as conf/tubeq.toml [env: TUBEQ_CONFIG; default: "
+        _named(
+            "FILE",
+            "File with defaults, such as conf/tubeq.toml [env: TUBEQ_CONFIG; default: "
             "./tubeq.toml]",
         ),
     ] = None,
@@ -164,12 +168,7 @@ def options(
     except InvalidOptionError as error:
         code = report_error(NAME, error, verbose=verbose, as_json=json)
         raise typer.Exit(code) from None
-    ctx.obj = Call(
-        outside=outside,
-        settings=settings,
-        json=json,
-        verbose=verbose,
-    )
+    ctx.obj = Call(outside=outside, settings=settings, json=json, verbose=verbose)
 
 
 #: The commands, by the titles of the groups in which the help shows them.

@@ -73,10 +73,7 @@ class Call:
 
     @contextmanager
     def queue(
-        self,
-        session_uuid: uuid.UUID | str | None = None,
-        *,
-        create: bool = False,
+        self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
     ) -> Iterator[Queue]:
         """Open the queue for a block. An error ends the call with a sentence.
 
@@ -84,19 +81,13 @@ class Call:
             session_uuid: A session to join.
             create: Whether to create the queue if the location has none.
         """
-        with (
-            self.answering(),
-            _terminating(),
-            self.opened(session_uuid, create=create) as queue,
-        ):
+        opened = self.opened(session_uuid, create=create)
+        with self.answering(), _terminating(), opened as queue:
             yield queue
 
     @contextmanager
     def opened(
-        self,
-        session_uuid: uuid.UUID | str | None = None,
-        *,
-        create: bool = False,
+        self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
         settings = self.settings
@@ -223,10 +214,7 @@ class Call:
 
 @contextmanager
 def queue_of(
-    ctx: typer.Context,
-    session_uuid: uuid.UUID | str | None = None,
-    *,
-    create: bool = False,
+    ctx: typer.Context, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
 ) -> Iterator[tuple[Call, Queue]]:
     """The call of a command, and its queue, opened as `Call.queue` does."""
     call: Call = ctx.obj

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 
 #: The seconds of each unit of a duration.
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -33,19 +34,15 @@ def whole_of(text: str, least: int | None = None, most: int | None = None) -> in
     Raises:
         ValueError: It is not one, or out of range.
     """
-    try:
-        found = int(text)
-    except ValueError:
-        found = None
-    if (
-        found is None
-        or (least is not None and found < least)
-        or (most is not None and found > most)
-    ):
-        bounds = "" if least is None else f" >= {least}"
-        msg = f"{text!r} must be a whole number{bounds if most is None else f' from {least} to {most}'}"
-        raise ValueError(msg)
-    return found
+    from_least, to_most = (
+        (-math.inf if least is None else least),
+        (math.inf if most is None else most),
+    )
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text) and from_least <= int(text) <= to_most:
+        return int(text)
+    bounds = "" if least is None else f" >= {least}"
+    msg = f"{text!r} must be a whole number{bounds if most is None else f' from {least} to {most}'}"
+    raise ValueError(msg)
 
 
 def plural(count: int, noun: str) -> str:

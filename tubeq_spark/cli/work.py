@@ -150,23 +150,19 @@ def _parent(
     """Run the same command in children; return their report, and the first signal if a second one cut them off."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
     from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
-    from tubeq_spark.workers.processes import (  # noqa: PLC0415
-        ChildFailedError,
-        Processes,
-        settle_death,
-    )
+    from tubeq_spark.workers import processes as pool  # noqa: PLC0415
 
     def give_back(death: Death) -> int:
         # Errors of this queue need not end the call, and `stop` handles signals.
         with call.opened(death.session) as queue:
-            return settle_death(queue.tube(tube), death, buries=buries)
+            return pool.settle_death(queue.tube(tube), death, buries=buries)
 
     with call.answering():
         stop = Stop(None, Wake())
         # A child repeats this call with further options. `--` would end the options, and is not needed, because no
         # argument begins with a dash.
         arguments = [argument for argument in sys.argv[1:] if argument != "--"]
-        run = Processes(
+        run = pool.Processes(
             [sys.executable, "-m", "tubeq_spark.cli", *arguments, "--report-to"],
             processes,
             stop=stop,
@@ -178,7 +174,7 @@ def _parent(
         try:
             with stop.on_signals(), call.logging(tube):
                 report = run.run()
-        except ChildFailedError as error:
+        except pool.ChildFailedError as error:
             raise typer.Exit(error.code) from None
         return report, stop.signal if stop.is_urgent else None
 

@@ -129,15 +129,17 @@ def depth(metrics: TubeMetrics) -> Html:
 
 def _legend() -> Html:
     """What the colors of the bars mean."""
-    return joined(
-        joined([_swatch(state), f" {state}, " if state != STATES[-1] else f" {state}. "])
+    swatches = [
+        tag(
+            "svg",
+            tag("rect", width="8", height="8", class_=state),
+            class_="swatch",
+            viewBox="0 0 8 8",
+        )
         for state in STATES
-    )
-
-
-def _swatch(state: str) -> Html:
-    rect = tag("rect", width="8", height="8", class_=state)
-    return tag("svg", rect, class_="swatch", viewBox="0 0 8 8", aria_hidden="true")
+    ]
+    named = zip(swatches, STATES, strict=True)
+    return joined(joined([swatch, f" {state} "]) for swatch, state in named)
 
 
 # -- a queue --------------------------------------------------------------------------------------

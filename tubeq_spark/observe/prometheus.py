@@ -31,25 +31,13 @@ if TYPE_CHECKING:
 _STATES = ("ready", "delayed", "taken", "buried")
 #: Metrics with one value for each tube: name, help text, attribute of `TubeMetrics`.
 _GAUGES = (
-    (
-        "tubeq_oldest_ready_age_seconds",
-        "Since the first of the ready tasks became ready.",
-        "oldest_ready_age",
-    ),
-    (
-        "tubeq_oldest_put_age_seconds",
-        "Since the first of the ready tasks was put.",
-        "oldest_put_age",
-    ),
+    ("tubeq_oldest_ready_age_seconds", "Since a ready task became ready.", "oldest_ready_age"),
+    ("tubeq_oldest_put_age_seconds", "Since a ready task was put.", "oldest_put_age"),
     ("tubeq_leases_ending", "Leases of taken tasks that end soon.", "leases_ending"),
     ("tubeq_unswept_tasks", "Tasks that wait for a sweep.", "unswept"),
     ("tubeq_unswept_age_seconds", "Since the first of them changed.", "unswept_age"),
     ("tubeq_paused", "1 if the tube is paused, so that takes get no tasks.", "paused"),
-    (
-        "tubeq_failing_workers",
-        "Worker loops that take no tasks for now, because all their calls failed.",
-        "failing_workers",
-    ),
+    ("tubeq_failing_workers", "Worker loops that wait, as all calls failed.", "failing_workers"),
     ("tubeq_files", "Data files of the tube.", "files"),
     ("tubeq_file_bytes", "Bytes of these files.", "size_bytes"),
     ("tubeq_log_commits", "Commits since the last checkpoint of the log.", "log_commits"),
