@@ -468,7 +468,9 @@ def test_command_when_interrupted_at_its_start_prints_no_traceback(
     tubeq: Tubeq, seconds: float
 ) -> None:
     begun = threading.Event()
-    program = "import os, tubeq_spark.cli as c; os.write(1, b'.'); c.main()"
+    # A shell ignores Ctrl-C for a program in the background, such as a run of these tests.
+    usual = "import signal as s; s.signal(s.SIGINT, s.default_int_handler)"
+    program = f"{usual}; import os, tubeq_spark.cli as c; os.write(1, b'.'); c.main()"
     with subprocess.Popen(
         [sys.executable, "-c", program, "--location", tubeq.queue.location, "top"],
         env=environment(),
