@@ -39,6 +39,9 @@ def run_tubeq(*arguments: str) -> int:
         app(args=arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        # typer reads the commands before it handles Ctrl-C.
+        return 128 + signal.SIGINT
     finally:
         try:
             sys.stdout.flush()
