@@ -90,11 +90,9 @@ class Call:
         self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
-        settings = self.settings
-        committer = settings.committer()
+        committer, config = self.settings.committer(), self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
-        horizon = min(settings.config.number_horizon, _HORIZON)
-        config = replace(settings.config, number_horizon=horizon)
+        config = replace(config, number_horizon=min(config.number_horizon, _HORIZON))
         how = {"engine": committer, "session_uuid": session_uuid, "config": config}
         with ExitStack() as stack:
             if committer == "native":
