@@ -761,7 +761,8 @@ class Tube:
 
         When ten tasks in a row have failed, of all threads together, the loop takes no more tasks, gives
         back the prefetched ones without a used attempt, and tries one task after 10 seconds, then after
-        growing pauses of up to 60. It goes on when one succeeds. `metrics` and `health` show that it waits.
+        growing pauses of up to 60. It goes on when one succeeds. With `idle` it gives up when the pauses have
+        reached 60 seconds, with `idle=0` at once. `metrics` and `health` show that it waits.
 
         If an error ends the loop, such as a dropped tube, it begins no more calls, settles the finished tasks,
         and releases the others, including those of running calls.

@@ -50,6 +50,11 @@ class Brake:
         """Whether the loop takes none."""
         return self.is_on and self._now() < self._until
 
+    @property
+    def is_hopeful(self) -> bool:
+        """Whether the pauses still grow; then a loop that ends when it is idle waits on."""
+        return self._pause < _MOST
+
     def see(self, outcome: Outcome) -> bool:
         """See the outcome of a call; whether the brake was put on by it."""
         failures = [failure for failure in outcome.failed if not failure.buries]

@@ -365,7 +365,7 @@ class Loop:
         if self._resumes > now:
             self.clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
-        if self._brake.waits:
+        if self._brake.waits and self._brake.is_hopeful:
             # The tube may have tasks, so the loop is not idle.
             self._seen = now
         idle, waits = self.limits.idle, LOOK
