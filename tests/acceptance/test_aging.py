@@ -1,4 +1,4 @@
-"""Tubes with aging: the order is (created + pri * aging, id) for every verb that takes, kicks or lists, and each that puts."""
+"""In a tube with aging, each verb takes, kicks and lists tasks by (created + pri * aging, id)."""
 
 from __future__ import annotations
 
