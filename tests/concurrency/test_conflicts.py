@@ -1,4 +1,4 @@
-"""What a MERGE of Spark conflicts with: one statement is held in the middle while another one really commits.
+"""Each verb meets exactly the known conflicts of Delta when another commit lands in the middle of its MERGE.
 
 The statement reads its snapshot, then its source waits at a gate in a Python function; the winner
 commits; the gate opens. Delta then says whether the two can both stand (its conflict matrix in terms

@@ -1,4 +1,4 @@
-"""A disk that fails right before or after a native commit is written: the verb says what became of it."""
+"""A native verb says whether its commit was made when the disk fails right before or after it."""
 
 from __future__ import annotations
 
