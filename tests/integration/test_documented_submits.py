@@ -1,4 +1,4 @@
-"""The documented lines of spark-submit run as they stand, with the settings in conf/, and say little."""
+"""Each documented line of spark-submit runs unchanged with the settings in `conf/`, and prints little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JVM ends while Python lives: every verb raises the same errors, and closing neither raises nor waits.
+"""Each verb raises an error of the package after the JVM was killed, and `close` ends at once.
 
 In a process of its own, with a JVM of its own, which it kills.
 """

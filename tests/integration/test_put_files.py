@@ -1,4 +1,4 @@
-"""Puts of DataFrames where only our own commits keep writers apart: Spark writes files, and a commit adds them."""
+"""`put_df` at a native location lets Spark write files, and adds them by one commit, or leaves none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log that we read and write is what `deltalake` reads and writes: files, bounds, checkpoints, transactions."""
+"""Our files, bounds and checkpoints say to other readers what is stored, and what is over."""
 
 from __future__ import annotations
 
