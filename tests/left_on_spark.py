@@ -1,4 +1,4 @@
-"""Leaves tests out of `make test` on Spark that cost most there, and whose proof other tests give.
+"""Leaves the slowest tests on Spark out of `make test`, because other tests prove the same.
 
 Each of them runs on the native engine in `make test`, or another one of the same file runs on Spark: only the
 statements differ between the engines, and each kind of statement is in a test that stays.

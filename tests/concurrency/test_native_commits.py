@@ -1,4 +1,4 @@
-"""A native verb says whether its commit was made when the disk fails right before or after it."""
+"""A native verb returns as usual if its commit landed despite an error of the disk, and else works when repeated."""
 
 from __future__ import annotations
 

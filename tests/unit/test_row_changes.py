@@ -1,4 +1,4 @@
-"""What a statement, or time, makes of a row is what the rules written by hand say."""
+"""Without an engine, statements and time change a row as the rules written by hand say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session, a platform and a store need, told without starting one: settings, messages, options."""
+"""Without a session, the package finds the settings that Spark, a platform or a store needs, or says why not."""
 
 from __future__ import annotations
 

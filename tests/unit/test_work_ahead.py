@@ -1,4 +1,4 @@
-"""How much the loop of `work` takes ahead, where calls end at a pace and commits take their time."""
+"""The loop of `work` takes as many tasks ahead as calls need during a commit, and no more."""
 
 from __future__ import annotations
 
