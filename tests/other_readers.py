@@ -1,4 +1,4 @@
-"""Asks other readers for the rows with one value in a column, and the library for what it reads of a log."""
+"""Asks other readers for the rows with one value in a column, and compares our snapshot with the library's."""
 
 from __future__ import annotations
 

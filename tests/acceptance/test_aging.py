@@ -1,4 +1,4 @@
-"""In a tube with aging, each verb takes, kicks and lists tasks by (created + pri * aging, id)."""
+"""Each verb takes, kicks and lists tasks by (created + pri * aging, id) in a tube with aging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each documented line of spark-submit runs unchanged with the settings in `conf/`, and prints little."""
+"""The documented line of spark-submit that needs no cluster runs unchanged with `conf/`, and prints little."""
 
 from __future__ import annotations
 

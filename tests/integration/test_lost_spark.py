@@ -1,4 +1,4 @@
-"""Each verb raises an error of the package after the JVM was killed, and `close` ends at once.
+"""Each verb raises an error of ours after the JVM was killed, and `close` neither raises nor waits.
 
 In a process of its own, with a JVM of its own, which it kills.
 """

@@ -1,4 +1,4 @@
-"""`put_df` at a native location lets Spark write files, and adds them by one commit, or leaves none."""
+"""`put_df` at a native location lets Spark write files, and one commit of ours adds all of them or none."""
 
 from __future__ import annotations
 

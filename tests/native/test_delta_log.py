@@ -1,4 +1,4 @@
-"""Our files, bounds and checkpoints say to other readers what is stored, and what is over."""
+"""Other readers learn the stored rows and the removed files from our files, bounds and checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without a session, the package finds the settings that Spark, a platform or a store needs, or says why not."""
+"""The package finds the settings that Spark, a platform or a store needs, or what it lacks, without a session."""
 
 from __future__ import annotations
 

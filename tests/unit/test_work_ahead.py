@@ -1,4 +1,4 @@
-"""The loop of `work` takes as many tasks ahead as calls need during a commit, and no more."""
+"""The loop of `work` takes enough tasks ahead for the time of each commit, and few ahead of slow calls."""
 
 from __future__ import annotations
 
