@@ -1,4 +1,4 @@
-"""Values of the wrong kind or out of range, by what an argument is to be."""
+"""Lists values of the wrong kind or out of range for each kind of argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits natively where Spark commits: tests make and empty tubes so, in a third of the time.
+"""Commits natively where Spark commits, so that tests make and empty tubes in a third of the time.
 
 Both write the same tables. One process does it, and nothing of Spark runs meanwhile.
 """

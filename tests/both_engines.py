@@ -1,4 +1,4 @@
-"""Runs the tests of a folder on Spark and on the native engine, by the fixture `engine`; machines in memory, too.
+"""Runs the tests of a folder on Spark and natively by the fixture `engine`, and state machines in memory, too.
 
 Its conftest takes over what is here. A test that names the Spark session, itself or by its fixtures, is
 about Spark and runs there only; so does, whatever its fixtures, what asks for `needs_spark` on its way.

@@ -1,4 +1,4 @@
-"""The list of the cases that are tested, as it is in `CASES.md`.
+"""Writes the list of the tested cases, which is `CASES.md`.
 
 Run `python -m tests.case_list` after a case has got a test, or a test another name.
 """

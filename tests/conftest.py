@@ -1,4 +1,4 @@
-"""Fixtures of all tests: one Spark session for the whole run, a new place for each test."""
+"""Provides the fixtures of all tests: one Spark session for the whole run, and a new place for each test."""
 
 from __future__ import annotations
 

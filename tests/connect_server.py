@@ -1,4 +1,4 @@
-"""A Spark Connect server on loopback, in a process that ends with the one that started it."""
+"""Starts a Spark Connect server on loopback, in a process that ends with the one that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts the files of the package that a put, a take and an ack of one task pass through, without Spark.
+"""Counts the files of the package through which a put, a take and an ack of one task pass, without Spark.
 
 A program: `python -m tests.files_passed` prints the numbers, and how many modules all three have loaded.
 With `--names` it prints the files, too.

@@ -1,4 +1,4 @@
-"""Interrupts the main thread, as Ctrl-C does, while it runs a verb; and looks at what is left of it."""
+"""Interrupts the main thread in the middle of a verb, as Ctrl-C does, and reads what the verb leaves."""
 
 from __future__ import annotations
 

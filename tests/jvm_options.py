@@ -1,4 +1,4 @@
-"""Options for the Java processes that live for as long as some tests."""
+"""Defines the options of the Java processes that live as long as some tests."""
 
 from __future__ import annotations
 

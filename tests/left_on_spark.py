@@ -1,4 +1,4 @@
-"""Tests that `make test` leaves out on Spark only: they cost most there, and others prove what they prove.
+"""Leaves the slowest tests on Spark out of `make test`, because other tests prove the same.
 
 Each of them runs on the native engine in `make test`, or another one of the same file runs on Spark: only the
 statements differ between the engines, and each kind of statement is in a test that stays.

@@ -1,4 +1,4 @@
-"""Plants faults in the package by a seed, and tells which test of `make test` finds each: `python -m tests.mutations`.
+"""Plants faults in the package by a seed, and names the test that finds each: `python -m tests.mutations`.
 
 `--watch` runs the tests once, and notes which modules of tests reach each place of the package. Then each fault of the
 draw has a process of its own, which imports the changed module and runs these modules, the short ones first, until a

@@ -1,4 +1,4 @@
-"""Other readers of a table: what each finds where one column has a value, and what the library reads of a log."""
+"""Asks other readers for the rows with one value in a column, and compares our snapshot with the library's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of README and of the pages in `docs`, as tests read them.
+"""Reads the examples of README and of the pages in `docs`.
 
 - A `python` block is run; what it prints stands in the `text` block that follows it. With
   `title="name.py"` it is a file instead, which later examples find.

@@ -1,4 +1,4 @@
-"""Types of a typed payload's columns, values, and what becomes of each value in each column.
+"""Lists types of columns and values, and whether each column stores or refuses each value.
 
 One table for every way of putting, on every engine. A value that is not named is refused.
 """

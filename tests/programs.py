@@ -1,4 +1,4 @@
-"""Programs that tests start, each in a process with a JVM of its own."""
+"""Starts programs for tests, each in a process with a JVM of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of tests over tables of the queue."""
+"""Builds the queries of tests over tables of the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row after a change, written by hand: what the expressions of `row_clauses` are compared with.
+"""Computes the row after a change by rules written by hand, to compare the expressions of `row_clauses` with it.
 
 With a grid of rows, and changes of them.
 """

@@ -1,4 +1,4 @@
-"""Cases of which another stands for all: in `make test`, or on Spark."""
+"""Marks cases that `make test` or Spark leaves out, because another case stands for them."""
 
 from __future__ import annotations
 

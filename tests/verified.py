@@ -1,4 +1,4 @@
-"""Judges the logs of every location below a directory, such as those that a run of the tests has left: `python -m tests.verified DIRECTORY`.
+"""Judges the logs of each location below a directory, as tests leave them: `python -m tests.verified DIRECTORY`.
 
 Tasks that a test has written by statements of its own, with the operation "test", are left out.
 """

@@ -1,4 +1,4 @@
-"""How tests wait for other threads and processes, and do their regular work at once."""
+"""Waits for other threads and processes, and does their regular work at once."""
 
 from __future__ import annotations
 

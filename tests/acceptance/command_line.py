@@ -1,4 +1,4 @@
-"""Calls of `tubeq` in this process, on a queue of its own without Spark."""
+"""Runs commands of `tubeq` in the process of the tests, on a new queue without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the acceptance tests: one queue on a clock of its own a module, new tubes a test.
+"""Provides the fixtures of this folder: each module gets a queue with its own clock, each test a new tube.
 
 All tests that ask for an engine run in memory and in tables without Spark, where they are fast. What needs tables runs
 in these only. On Spark run the tests with the mark `on_spark`, one for each kind of commit, and those that need it.

@@ -1,4 +1,4 @@
-"""What the acceptance tests share beside their fixtures."""
+"""Creates, empties and reads tubes on each engine for the acceptance tests."""
 
 from __future__ import annotations
 

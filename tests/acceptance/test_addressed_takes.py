@@ -1,4 +1,4 @@
-"""Takes that name the sub-queues that they take from, by each verb that takes."""
+"""Each verb that takes can name sub-queues, and then it takes tasks from these sub-queues only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tubes with aging: the order is (created + pri * aging, id) for every verb that takes, kicks or lists, and each that puts."""
+"""Each verb takes, kicks and lists tasks by (created + pri * aging, id) in a tube with aging."""
 
 from __future__ import annotations
 

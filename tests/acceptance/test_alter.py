@@ -1,4 +1,4 @@
-"""Tube.alter, pause and resume: what changes, what is refused, and within how long others see it."""
+"""`alter`, `pause` and `resume` refuse bad values, and other programs see their changes within five seconds."""
 
 from __future__ import annotations
 

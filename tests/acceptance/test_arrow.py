@@ -1,4 +1,4 @@
-"""put_arrow and take_arrow: the verbs on Arrow tables, on each engine."""
+"""`put_arrow` and `take_arrow` put, take and settle tasks as Arrow tables on each engine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Bad input is refused before anything is written: each argument of each verb has a bad value here.
+"""Each verb refuses a bad value of each of its arguments before it writes anything.
 
-It is one that only the check that the argument must have refuses; what else that check refuses is in `tests/unit`.
+The bad value is one that only the check that the argument must have refuses; what else that check refuses is in `tests/unit`.
 """
 
 from __future__ import annotations

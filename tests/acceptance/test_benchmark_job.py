@@ -1,4 +1,4 @@
-"""The benchmark as a program: what it measures and what it says of it, never how long it took."""
+"""The benchmark program reports each part that it measured, names what it skipped, and refuses bad options."""
 
 from __future__ import annotations
 

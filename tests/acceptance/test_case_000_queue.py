@@ -1,4 +1,4 @@
-"""Cases 000, 060 to 220, and X-G: what is of the queue and its sessions, whatever the types of the tubes."""
+"""Cases 000, 060 to 220 and X-G: queues and sessions behave as in the reference, whatever types tubes have."""
 
 from __future__ import annotations
 

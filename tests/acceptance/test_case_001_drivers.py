@@ -1,4 +1,4 @@
-"""Cases 001, 140 and 170, and X-B8: tube types of one's own."""
+"""Cases 001, 140, 170 and X-B8: a program registers tube types of its own, and tubes follow their definition."""
 
 from __future__ import annotations
 

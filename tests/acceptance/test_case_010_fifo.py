@@ -1,4 +1,4 @@
-"""Cases 010 and 020: the fifo tube and the fifottl tube."""
+"""Cases 010 and 020: the types `fifo` and `fifottl` keep the reference's order of puts, priorities and times."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Cases 030 and 040: tubes with sub-queues.
+"""Cases 030 and 040: a tube with sub-queues gives the tasks of a sub-queue to one holder at a time, in order.
 
-The reference has two storage modes for them. Here the mode is kept and changes nothing: one test has a
+The reference has two storage modes for such tubes. Here the mode is kept and changes nothing: one test has a
 tube of the other mode.
 """
 

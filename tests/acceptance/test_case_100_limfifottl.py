@@ -1,4 +1,4 @@
-"""Case 100, and X-H: the limfifottl tube, which holds only so many tasks."""
+"""Case 100 and X-H: a `limfifottl` tube never holds more tasks than its capacity, whichever verb puts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases in each type: what a type could get wrong although all share their verbs.
+"""Cases that a single type could get wrong hold in each tube type, though all types share their verbs.
 
 These are definitions, statistics, states, events, expiry, and what a truncate or a bad callback leaves behind.
 """

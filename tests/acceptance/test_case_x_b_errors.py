@@ -1,4 +1,4 @@
-"""Cases X-A and X-B: what the verbs return, what is refused, and how."""
+"""Cases X-A and X-B: each verb returns the value of the reference, or raises the right error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases X-C and X-D: the events and counters of every call, and the arithmetic of ttl, ttr and delay."""
+"""Cases X-C and X-D: each call sends its events and adds to its counters, and ttl, ttr and delay add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line `tubeq` where Spark is asked for, or needed."""
+"""`tubeq` uses a Spark session where a command asks for one or needs one, and prints only its results."""
 
 from __future__ import annotations
 

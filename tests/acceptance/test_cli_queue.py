@@ -1,4 +1,4 @@
-"""The commands of `tubeq` on tubes and the queue, without Spark; settings, errors, terminals and other people's text."""
+"""Commands of `tubeq` on tubes and the queue work without Spark, as do settings, errors, help and completion."""
 
 from __future__ import annotations
 

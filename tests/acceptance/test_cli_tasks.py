@@ -1,4 +1,4 @@
-"""The commands of `tubeq` on tasks, without Spark: what they print, what they leave behind, how they end."""
+"""Commands of `tubeq` on tasks work without Spark, and lose no task when they fail or a signal stops them."""
 
 from __future__ import annotations
 

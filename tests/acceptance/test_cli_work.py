@@ -1,4 +1,4 @@
-"""`tubeq work`: a function of yours in threads and processes, which are killed, end, and are started again."""
+"""`tubeq work` runs a function in threads and processes, and replaces processes that end or are killed."""
 
 from __future__ import annotations
 

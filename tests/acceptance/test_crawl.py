@@ -1,4 +1,4 @@
-"""The crawler of `jobs/crawl`, on a server of its own: nothing is lost, no page is stored twice."""
+"""The crawler of `jobs/crawl` loses no page and stores none twice, also when it is killed."""
 
 from __future__ import annotations
 

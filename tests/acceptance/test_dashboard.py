@@ -1,4 +1,4 @@
-"""`tubeq dashboard` and `tubeq report`: what they show, to whom, and what they let others do.
+"""`tubeq dashboard` and `tubeq report` show the queue, and only a form with the page's token changes it.
 
 What a browser makes of the pages is in `test_dashboard_in_browser.py`.
 """

@@ -1,4 +1,4 @@
-"""The dashboard and the report in a browser: somebody looks around, kicks, and no payload runs.
+"""A browser shows the dashboard and the report, kicks tasks, and runs nothing that a payload contains.
 
 `.ci/nightly browser` installs what it needs: playwright and Chromium. TUBEQ_SCREENS names a directory for pictures.
 """

@@ -1,4 +1,4 @@
-"""The demonstration of `make demo`, on few pages: it ends with commands that work."""
+"""The demonstration of `make demo` ends with commands that work; it runs here on few pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README and the pages of `docs` show what was run: each example, from the top of its page on."""
+"""Each example of README and `docs` that can run prints what its page shows, from the top of the page on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jobs/enqueue.py` and `jobs/consume.py`: from files and tables to tasks, from tasks to results."""
+"""`jobs/enqueue.py` makes tasks of files and tables, and `jobs/consume.py` stores one result for each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bad task does not sink a batch: what a handler says of single tasks, and halves of a batch."""
+"""A handler names the tasks of a batch that failed, and the batch acks all others."""
 
 from __future__ import annotations
 

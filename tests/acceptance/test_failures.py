@@ -1,4 +1,4 @@
-"""What becomes of tasks that fail: errors that are kept, delays before the next attempt, and leases that end.
+"""A failed task keeps its error and waits for its backoff, in each form in which a program sees the task.
 
 The simulation has all of it in all orders of steps; here one reads what a program sees, with texts and frames.
 """

@@ -1,4 +1,4 @@
-"""put_df of frames whose rows are exchanged between partitions: their order is that of the ids."""
+"""`put_df` numbers the rows of a sorted frame in order, also when Spark moves rows between partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kick by a condition of the program, and of all buried tasks."""
+"""`kick` with a condition of the program kicks exactly the buried tasks for which the condition holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of tubes by examples: how many tasks are taken at a time, how fast, in which turn, and who sees new limits when.
+"""Examples show which takes each limit of a tube allows, and when other programs see a changed limit.
 
 The simulation keeps all limits in all orders of steps; here one reads what each of them means.
 """

@@ -1,4 +1,4 @@
-"""What a person on call looks at: why a task waits, the tasks of each sub-queue, who is there and holds what."""
+"""A person on call sees why a task waits, the tasks of each sub-queue, and which session holds which task."""
 
 from __future__ import annotations
 

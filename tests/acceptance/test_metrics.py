@@ -1,4 +1,4 @@
-"""What a queue says of itself: metrics, health, Prometheus' text, and what a scraper finds while the queue is away."""
+"""Metrics, health and the Prometheus exporter describe a queue without a commit, and say when it is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each notebook runs from top to bottom, and is stored with the outputs of such a run."""
+"""Each notebook runs from top to bottom, and its file has the outputs of such a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams into a tube, out of it, and of its changes: each task once, through crashes and restarts."""
+"""Streams put, process and report each task once, also through crashes and restarts."""
 
 from __future__ import annotations
 

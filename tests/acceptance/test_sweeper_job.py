@@ -1,4 +1,4 @@
-"""The sweeper as a program: one pass for schedulers, and a streaming query until it is stopped.
+"""The sweeper program makes one pass, or sweeps as a streaming query until a signal stops it.
 
 A pass of its own starts no Spark; the stream is one of Spark, beside which the tests need none.
 """

@@ -1,4 +1,4 @@
-"""The queue of Tarantool 1.5: its verbs, its order and its names, on tubes of today."""
+"""The dialect of Tarantool 1.5 offers the verbs, the order and the names of old on today's tubes."""
 
 from __future__ import annotations
 

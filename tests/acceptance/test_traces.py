@@ -1,4 +1,4 @@
-"""`QueueConfig(traces=True)`: spans of verbs and handlers, and traces that tasks carry."""
+"""`QueueConfig(traces=True)` makes a span for each verb and handler, and tasks carry their traces."""
 
 from __future__ import annotations
 

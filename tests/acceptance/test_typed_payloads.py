@@ -1,4 +1,4 @@
-"""Typed payloads: what is stored of each value in each type of column, by every way of putting."""
+"""Each way of putting without a DataFrame stores or refuses each value in each type of column alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unique tasks: at most one stored task of a tube has a key, whatever its state, and with `unique_for` for a while longer.
+"""A tube never stores two tasks with one key, and `unique_for` keeps the key of an ended task in use.
 
 The simulation puts keys in all orders of steps; here one reads which put returns which task, for each verb that puts.
 """

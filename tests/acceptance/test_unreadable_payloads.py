@@ -1,4 +1,4 @@
-"""Payloads that are too large, or that Python cannot hold: refused by every put, and set aside where they are stored.
+"""Each put refuses payloads that are too large or that Python cannot hold, and a take buries stored ones.
 
 What a put refuses is written here by SQL, as another program may have done.
 """

@@ -1,4 +1,4 @@
-"""Tube.work: calls a handler for each task, and settles what it returns from or raises for."""
+"""`Tube.work` calls a handler for each task, then acks, releases or buries the task by the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are killed at random share a queue, and nothing is lost: `python -m tests.chaos`.
+"""Kills processes that share a queue at random, and proves that nothing is lost: `python -m tests.chaos`.
 
 Native processes call verbs at random, for tasks (`worker.py`) and for Arrow tables (`batches.py`), some
 work tubes off by `Tube.work` (`looper.py`), and, if asked for, a Spark job moves batches (`spark_job.py`), all on one location with tubes of several

@@ -1,4 +1,4 @@
-"""What a worker of a chaos does with Arrow tables: puts them, takes them, settles them in parts."""
+"""Puts, takes and settles Arrow tables for a worker of a chaos."""
 
 from __future__ import annotations
 

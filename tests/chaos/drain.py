@@ -1,4 +1,4 @@
-"""Takes everything that is left of a chaos, when all its processes are gone."""
+"""Takes all tasks that are left, after all processes of a chaos have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of each task, put together from all journals."""
+"""Collects from all journals the history of each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of a chaos that works tubes off by `Tube.work`, round after round, until it is killed.
+"""Works off tubes by `Tube.work` in a process of a chaos, round after round, until a kill ends it.
 
 Of each call of its handler the journal has a take, from before the loop asked for the task until it had it,
 and from the end of the call on the verb by which the loop is to settle it. What becomes of that is known

@@ -1,4 +1,4 @@
-"""What came of a chaos, in numbers."""
+"""Measures the outcome of a chaos in numbers."""
 
 from __future__ import annotations
 

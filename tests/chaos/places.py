@@ -1,4 +1,4 @@
-"""The places of a chaos: in each works one process after the other, each until it is killed."""
+"""Starts one process after the other at each place of a chaos, and kills each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of a chaos: its tubes, its settings, and how long its leases last."""
+"""Defines the queue of a chaos: its tubes, its settings, and the length of its leases."""
 
 from __future__ import annotations
 

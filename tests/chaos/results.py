@@ -1,4 +1,4 @@
-"""Proves that each of 200,000 rows has one result when drivers of `Tube.process` are killed: `python -m tests.chaos.results`.
+"""Proves that each of 200,000 rows has one result after kills of drivers: `python -m tests.chaos.results`.
 
 Two driver programs put the rows by `put_df`, with keys, and process them into a Delta table, as a
 handler should: by a MERGE that only inserts. They are killed at random moments and started anew; in half of

@@ -1,4 +1,4 @@
-"""A driver of `tests.chaos.results`: `python -m tests.chaos.results_driver LOCATION RESULTS ROWS SETTINGS`."""
+"""Drives `tests.chaos.results`: `python -m tests.chaos.results_driver LOCATION RESULTS ROWS SETTINGS`."""
 
 from __future__ import annotations
 

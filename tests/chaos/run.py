@@ -1,4 +1,4 @@
-"""Runs a chaos: processes on one location that are killed or stopped at random, and what came of it."""
+"""Runs a chaos: kills or stops processes at one location at random, and measures the outcome."""
 
 from __future__ import annotations
 

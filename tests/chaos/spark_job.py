@@ -1,4 +1,4 @@
-"""A Spark job of a chaos: moves batches of tasks as DataFrames until it is killed.
+"""Moves batches of tasks as DataFrames in a Spark job of a chaos, until a kill ends it.
 
 `python -m tests.chaos.spark_job LOCATION JOURNAL NAME`
 """

@@ -1,4 +1,4 @@
-"""Native processes that are killed or stopped at random share a queue: a short run of `python -m tests.chaos`."""
+"""A short run of `python -m tests.chaos` loses and doubles no task, though processes are killed or stopped."""
 
 from __future__ import annotations
 

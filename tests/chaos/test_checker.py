@@ -1,4 +1,4 @@
-"""The checker finds in journals what must not be, and nothing in what kills, pauses and power cuts may leave."""
+"""The checker of a chaos finds forbidden acts in journals, and accepts all that kills and power cuts may leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of a chaos: calls verbs at random until it is killed, and keeps a journal."""
+"""Calls verbs at random in a process of a chaos until a kill ends it, and keeps a journal."""
 
 from __future__ import annotations
 

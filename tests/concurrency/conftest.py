@@ -1,4 +1,4 @@
-"""Fixtures of the tests of concurrency: a location, a clock and two sessions a module.
+"""Provides the fixtures of this folder: each module gets a location, a clock and two sessions.
 
 They run on Spark and, but for what is about Spark, on the native engine, too (`tests.both_engines`).
 """

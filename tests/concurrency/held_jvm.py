@@ -1,4 +1,4 @@
-"""Holds threads of another process's JVM where they are about to call a method.
+"""Holds threads of another process's JVM right before they call a method.
 
 Speaks the protocol that debuggers speak (JDWP), so that nothing but Java itself is needed.
 """

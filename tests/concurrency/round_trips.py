@@ -1,4 +1,4 @@
-"""Prints what tasks cost in requests to an object store, by batch size: `python -m tests.concurrency.round_trips`."""
+"""Prints the requests to an object store for a task, by batch size: `python -m tests.concurrency.round_trips`."""
 
 from __future__ import annotations
 

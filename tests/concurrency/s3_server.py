@@ -1,4 +1,4 @@
-"""An S3 of the tests, in a process of its own on loopback: `python -m tests.concurrency.s3_server`.
+"""Serves the S3 of the tests on loopback, in its own process: `python -m tests.concurrency.s3_server`.
 
 Prints its port, and serves until it is killed. With `TUBEQ_TEST_S3=http://HOST:PORT` it stands before a server of
 another make (versitygw, MinIO), whose keys are "test" and "test"; with `TUBEQ_TEST_S3_IS=azurite` or `fake-gcs-server`,

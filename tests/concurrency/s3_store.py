@@ -1,4 +1,4 @@
-"""The S3 of the tests as its clients see it."""
+"""Gives tests clients of their S3, and controls which of its answers are late or lost."""
 
 from __future__ import annotations
 

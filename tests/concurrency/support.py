@@ -1,4 +1,4 @@
-"""What the tests of concurrency share: stops, rivals, and a look at what is stored."""
+"""Stops and interrupts verbs, runs rivals, and reads what is stored, for the tests of concurrency."""
 
 from __future__ import annotations
 

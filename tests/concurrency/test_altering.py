@@ -1,4 +1,4 @@
-"""The registry fails, or says that a tube was paused or altered, while a verb runs: what it has committed is kept or given back."""
+"""A verb keeps or gives back its commit when the registry fails, or a rival alters its tube meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to Spark is gone for a moment: closing asks again, and gives back what the session holds."""
+"""`close` asks again when one statement does not reach Spark, and gives back what the session holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a MERGE of Spark conflicts with: one statement is held in the middle while another one really commits.
+"""A verb decides anew only after a real conflict when a commit lands in the middle of its MERGE on Spark.
 
 The statement reads its snapshot, then its source waits at a gate in a Python function; the winner
 commits; the gate opens. Delta then says whether the two can both stand (its conflict matrix in terms

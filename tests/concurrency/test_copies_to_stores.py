@@ -1,4 +1,4 @@
-"""A queue is copied from local files to an S3, and back; the S3 is emulated, on loopback."""
+"""A queue loses nothing when it is copied from local files to an emulated S3 and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The count of done tasks on Spark, where sessions count it, and natively when the log that has it is shortened.
+"""The count of done tasks stays exact on Spark, and natively after its part of the log is removed.
 
 That stops, crashes and rivals count each task once is judged by the simulation.
 """

@@ -1,4 +1,4 @@
-"""Queue objects that nobody closes: those that are forgotten, and those of a process that ends."""
+"""A queue object that nobody closes gives back its tasks once it is forgotten, and lets its process end."""
 
 from __future__ import annotations
 

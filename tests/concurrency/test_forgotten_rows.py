@@ -1,4 +1,4 @@
-"""Compaction of the sessions' rows: a sweep forgets heartbeats and leases of numbers, and no count or number comes twice."""
+"""A sweep forgets the rows of ended sessions, and after it no count and no number comes twice."""
 
 from __future__ import annotations
 

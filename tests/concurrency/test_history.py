@@ -1,4 +1,4 @@
-"""What the tables' histories show on Spark: how many commits a verb makes, of which kind, and whose they are.
+"""The history of a table on Spark shows the number, the kind and the author of each verb's commits.
 
 The commits of all verbs without frames are in `tests/simulation/costs.json`.
 """

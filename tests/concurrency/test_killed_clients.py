@@ -1,4 +1,4 @@
-"""A process of which only the Python half is killed: its JVM lives for a while, and may commit.
+"""No process overwrites the commit of a JVM that outlives its killed Python process.
 
 On local files a commit replaces a file of the same version without a word, so whoever comes next
 must not commit before that JVM is gone.

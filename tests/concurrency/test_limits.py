@@ -1,4 +1,4 @@
-"""Limits while a rival comes first or time passes between two reads: readable examples, each for one kind of limit.
+"""A take keeps each kind of limit when a rival comes first or time passes between its reads.
 
 Of `parallel`, `rate`, `most_taken` and `order="fair"` the simulation judges each take.
 """

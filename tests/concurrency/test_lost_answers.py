@@ -1,4 +1,4 @@
-"""The answer to a commit by Spark is lost: what became of it is read from the table's history.
+"""A verb on Spark finds its commit in the table's history when the answer is lost, and does nothing twice.
 
 Landed: the verb returns as if it had heard. Not landed, or nobody can tell: `CommitUnknownError` with
 the operation's id, and nothing is done twice.

@@ -1,4 +1,4 @@
-"""A disk that fails right before or after a native commit is written: the verb says what became of it."""
+"""A native verb returns as usual if its commit landed despite an error of the disk, and else works when repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark at a location whose logs the native engine keeps short: what it has read of them stays readable."""
+"""Spark's frames stay readable while the native engine shortens the log of their table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes share a queue on an emulated S3, by conditional puts, and tell apart whether Spark or the native engine made it."""
+"""Several processes share a queue on an emulated S3, and no process opens there a queue that Spark made."""
 
 from __future__ import annotations
 

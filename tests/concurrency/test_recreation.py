@@ -1,4 +1,4 @@
-"""A name that had another tube before: the new tube has a table of its own, on either engine."""
+"""A new tube gets a table of its own on either engine, although another tube had its name before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials that expire while a queue is open, and a program that gives new ones."""
+"""An open queue goes on with new credentials from a program when the old ones expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another session commits between what a verb has read and what it writes: readable examples, and what only Spark has.
+"""A verb decides anew on either engine when another session commits between its read and its write.
 
 The rival's verb runs when the verb has decided, before its statement: the statement must find that what it was decided
 on is gone, and the verb must decide anew on what is there. In the simulation rivals come between any two requests.

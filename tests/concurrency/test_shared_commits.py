@@ -1,4 +1,4 @@
-"""Calls of threads that share a commit: what one of them is refused, loses or gives back leaves the others' tasks alone.
+"""Calls that share a commit stay apart: an error or an undo of one leaves the tasks of the others alone.
 
 Most calls are grouped by one thread here, so that the group is the same each time. Threads of the simulation share
 commits, too, but nobody interrupts a call there.

@@ -1,4 +1,4 @@
-"""A real S3 client whose store is silent or busy: each verb ends after few requests, and says what is known."""
+"""A verb at a silent or busy store ends after few requests of a real S3 client, and says if it may have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes whose commits outlast leases, readable and on Spark: what they hand out lasts, and what others have is not among it.
+"""A take whose commit outlasts its leases hands out leases that last, and no task that another session has.
 
 What a lease has lost while the take committed it gets back by one more commit, before anyone sees the task.
 """

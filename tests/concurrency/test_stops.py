@@ -1,4 +1,4 @@
-"""A process that ends between two commits of a verb: on Spark, and where the simulation has no such verb.
+"""A process that stops between two commits of a verb loses and doubles nothing, on either engine.
 
 Each verb is stopped before its first commit, and after each of its commits in turn. The tasks must then be as after so
 many commits, and after the end of all leases everything that was not finished is ready again, nothing twice.

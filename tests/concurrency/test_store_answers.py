@@ -1,4 +1,4 @@
-"""A real S3 client whose store does what it is asked, and loses the answer: verbs do not notice.
+"""Verbs return as usual when a real S3 store does what a request asks, and loses the answer.
 
 Where nothing answers at all they say that they do not know, and what nobody has is given back later. The simulation loses
 the answers to the requests of all verbs; here is one verb for each kind of commit.

@@ -1,4 +1,4 @@
-"""`Queue.check` of a queue on an object store: its logs, and whether its data files are there."""
+"""`Queue.check` finds bad logs and missing data files of a queue on an object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real S3 client: how many requests verbs send, what a store's refusals mean to them, and how a client is made.
+"""Verbs need few requests of a real S3 client, and the client finds its options and the place of a queue.
 
 `tests/simulation/costs.json` has the requests of many more verbs, on a store in memory.
 """

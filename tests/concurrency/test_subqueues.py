@@ -1,4 +1,4 @@
-"""Sub-queues under a rival and a stop, readable and on Spark: no sub-queue is held twice, and its tasks keep their order.
+"""No sub-queue has two holders under a rival or a stop, and its tasks keep their order.
 
 The sessions are on two hosts: no lock keeps them apart, only Delta and the protocol do. In the simulation several programs
 want the same few sub-queues.

@@ -1,4 +1,4 @@
-"""A temporary tube ends with the session of its creator, however that ends: the simulation has no such tubes."""
+"""A temporary tube ends with the session of its creator, also under rivals, stops, deaths and joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and capacities while other sessions, stops and processes put: no key twice, none lost, and no task too many."""
+"""Sessions and processes that put at the same time add no key twice, and exceed no capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A write that goes on while dead files are removed: what it has written so far is in no version."""
+"""VACUUM makes a long `put_df` begin anew, or waits for it, so that no version lacks a file."""
 
 from __future__ import annotations
 

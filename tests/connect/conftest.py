@@ -1,4 +1,4 @@
-"""Fixtures of the tests on Spark Connect."""
+"""Provides the fixtures of the tests on Spark Connect."""
 
 from __future__ import annotations
 

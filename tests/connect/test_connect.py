@@ -1,4 +1,4 @@
-"""What is different on Spark Connect: errors come as messages, files lie where the server is."""
+"""Verbs work on Spark Connect, where errors come as messages and files lie where the server is."""
 
 from __future__ import annotations
 

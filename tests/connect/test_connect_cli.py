@@ -1,4 +1,4 @@
-"""The command line on a Spark Connect server, as processes that need no Java."""
+"""`tubeq` works on a Spark Connect server, in processes that need no Java."""
 
 from __future__ import annotations
 

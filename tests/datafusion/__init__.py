@@ -1,4 +1,4 @@
-"""Answers queries by DataFusion, the query engine in the library `deltalake`: another reader that must agree."""
+"""Answers queries by DataFusion, the query engine of `deltalake`, as another reader that must agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of Spark at a location on the S3 of the tests: `python -m tests.integration.spark_on_s3 PROGRAM URL LOCATION`.
+"""Runs programs of Spark on the S3 of the tests: `python -m tests.integration.spark_on_s3 PROGRAM URL LOCATION`.
 
 `python -m tests.integration.spark_on_s3 rounds` starts an S3 of its own and counts the requests of verbs.
 

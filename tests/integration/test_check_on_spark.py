@@ -1,4 +1,4 @@
-"""`Queue.check` of tables that Spark has written: sound as they are, and what is damaged there is found."""
+"""`Queue.check` accepts tables that Spark has written, and finds the damage that a test does to them."""
 
 from __future__ import annotations
 

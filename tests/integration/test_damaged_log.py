@@ -1,4 +1,4 @@
-"""A table whose log is damaged: the cause is told, and the other tubes go on."""
+"""Verbs on Spark name the cause and the file of a damaged log, and looks and sweeps go on with other tubes."""
 
 from __future__ import annotations
 

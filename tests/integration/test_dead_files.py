@@ -1,4 +1,4 @@
-"""Sweeps on Spark: what no version needs leaves the disk, and where there is nothing to do nothing is committed."""
+"""A sweep on Spark removes the files that no version needs, and commits nothing when nothing is due."""
 
 from __future__ import annotations
 

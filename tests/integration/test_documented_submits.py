@@ -1,4 +1,4 @@
-"""The documented lines of spark-submit run as they stand, with the settings in conf/, and say little."""
+"""The documented line of spark-submit that needs no cluster runs unchanged with `conf/`, and prints little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's UI shows the jobs of the queue under the verb and the tube, and those of programs as they are."""
+"""Spark's UI names jobs of the queue after the verb and the tube, and keeps the names of a program's own jobs."""
 
 from __future__ import annotations
 

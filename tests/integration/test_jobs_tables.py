@@ -1,4 +1,4 @@
-"""The tables of the programs in `jobs/`: on local files other processes are kept out while they write."""
+"""The result tables of `jobs/` keep other processes out while a program writes them on local files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded session as it comes up: settings, quiet, errors."""
+"""`local_session` starts a quiet session with the recommended settings, and explains why it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a queue can live, and what its tables look like there."""
+"""A queue on Spark works in a catalog schema, keeps typed payloads, and refuses a place that it cannot use."""
 
 from __future__ import annotations
 

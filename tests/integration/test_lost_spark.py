@@ -1,4 +1,4 @@
-"""The JVM ends while Python lives: every verb raises the same errors, and closing neither raises nor waits.
+"""Each verb raises an error of ours after the JVM was killed, and `close` neither raises nor waits.
 
 In a process of its own, with a JVM of its own, which it kills.
 """

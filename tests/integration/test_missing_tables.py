@@ -1,4 +1,4 @@
-"""A table that is not there: the tube's own means that it was dropped, a program's own is its error."""
+"""A verb on Spark tells apart whether the table of its tube is missing, or a table of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program with a Spark session where commits are native, and one that asks for the other committer."""
+"""A program with a Spark session commits natively at a native location, and cannot open it with another committer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other programs change the table of a tube while a queue uses it: the queue loses no task and goes on."""
+"""A queue loses no task when Spark statements of other programs change the table of its tube."""
 
 from __future__ import annotations
 

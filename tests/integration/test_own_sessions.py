@@ -1,4 +1,4 @@
-"""A queue works in sessions of its own: the caller's settings are neither in its way nor changed."""
+"""A queue works in Spark sessions of its own, and neither obeys nor changes the caller's settings."""
 
 from __future__ import annotations
 

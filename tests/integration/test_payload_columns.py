@@ -1,4 +1,4 @@
-"""Without Spark the columns of a payload are read as Spark reads them."""
+"""The package reads the columns of a payload without Spark as Spark reads them."""
 
 from __future__ import annotations
 

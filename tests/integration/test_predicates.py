@@ -1,4 +1,4 @@
-"""The conditions say of every stored row what `lifecycle` says of it."""
+"""Spark and Arrow evaluate each condition to what `lifecycle` says of a row, for each row of a grid."""
 
 from __future__ import annotations
 

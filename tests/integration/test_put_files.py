@@ -1,4 +1,4 @@
-"""Puts of DataFrames where only our own commits keep writers apart: Spark writes files, and a commit adds them."""
+"""`put_df` at a native location lets Spark write files, and one commit of ours adds all of them or none."""
 
 from __future__ import annotations
 

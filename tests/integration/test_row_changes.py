@@ -1,4 +1,4 @@
-"""What a statement makes of a row in Spark is what the rules written by hand say."""
+"""Spark changes each row of a grid as the rules written by hand say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark and native workers at one location on an emulated S3: all commits are those of the native engine."""
+"""Spark and native workers share a location on an emulated S3, where only the native engine commits."""
 
 from __future__ import annotations
 

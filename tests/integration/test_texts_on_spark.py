@@ -1,4 +1,4 @@
-"""Spark understands every query and statement that there is, on the tables of a queue.
+"""Spark understands each query and statement of the package, on the tables of a queue.
 
 What each does is compared without Spark (tests/native), its text with the golden file: so the verbs need
 not run once more on Spark for each query of theirs.

@@ -1,4 +1,4 @@
-"""Typed payloads on Spark: DataFrames that are put, at both kinds of locations."""
+"""`put_df` stores or refuses each typed value as all other puts do, at both kinds of locations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares readers of our logs after sequences of acts by us and by others: `python -m tests.log_fuzz`.
+"""Compares readers of our logs after random acts by the queue and by others: `python -m tests.log_fuzz`.
 
 A sequence calls verbs of the queue and operations of other programs in a random order: appends, deletes,
 compactions, checkpoints, VACUUM, the removal of old commits and, with `--spark`, those of a Spark

@@ -1,4 +1,4 @@
-"""Whether all readers take the log of a table for the same: its rows, files and transactions."""
+"""Compares the rows, files and transactions that each reader finds in the log of a table."""
 
 from __future__ import annotations
 

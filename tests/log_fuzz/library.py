@@ -1,4 +1,4 @@
-"""What others do to a tube's table by the library, beside the queue."""
+"""Changes a tube's table by the library `deltalake`, as other programs do beside the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sequence: the queue and others act on its tables at random, and readers are compared."""
+"""Runs one sequence: the queue and others act on its tables at random, then all readers are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others do to a tube's table by Spark."""
+"""Changes a tube's table by Spark, as other programs do beside the queue."""
 
 from __future__ import annotations
 

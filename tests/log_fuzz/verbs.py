@@ -1,4 +1,4 @@
-"""What the queue itself does in a sequence."""
+"""Calls verbs of the queue itself in a sequence."""
 
 from __future__ import annotations
 

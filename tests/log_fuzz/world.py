@@ -1,4 +1,4 @@
-"""A queue with two tubes, and what is known of it: shared by what acts on it and what reads it."""
+"""Holds a queue with two tubes, and all that is known of it, for the acts and the readers of a sequence."""
 
 from __future__ import annotations
 

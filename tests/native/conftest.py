@@ -1,4 +1,4 @@
-"""Fixtures of the tests without Spark: a new location, and two processes at it."""
+"""Provides the fixtures of the tests without Spark: a new location, and two processes at it."""
 
 from __future__ import annotations
 

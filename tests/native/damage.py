@@ -1,4 +1,4 @@
-"""Damages of a tube's table, to be planted and found: `PLANTED`.
+"""Plants damages in a tube's table, so that tests find them: `PLANTED`.
 
 The tube has the tasks 0 to 9, each put by itself: version n + 1 has added the task n. There is a checkpoint of
 version 8.

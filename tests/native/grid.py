@@ -1,4 +1,4 @@
-"""Rows of every kind for each table of the queue, and its queries and statements about them."""
+"""Makes rows of each kind for each table of the queue, and lists the queries and statements about them."""
 
 from __future__ import annotations
 

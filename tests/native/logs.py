@@ -1,4 +1,4 @@
-"""Looks at the log of a table on local files, and makes it older."""
+"""Reads the log of a table on local files, and makes it older."""
 
 from __future__ import annotations
 

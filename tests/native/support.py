@@ -1,4 +1,4 @@
-"""A location without Spark: its tables, and what builds their queries and statements."""
+"""Makes the tables of a location without Spark, and builds their queries and statements."""
 
 from __future__ import annotations
 

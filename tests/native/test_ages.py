@@ -1,4 +1,4 @@
-"""The ages of ready tasks: since they became ready by a put, a delay, a lease, a release or a kick, swept or not."""
+"""The age of a ready task begins with the put, delay, lease, release or kick that made it ready, swept or not."""
 
 from __future__ import annotations
 

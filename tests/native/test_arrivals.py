@@ -1,4 +1,4 @@
-"""A verb that waits hears of commits of other processes by the names in the log."""
+"""A verb that waits notices commits of other processes by the names in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Arrow answers is what the query engine of `deltalake` answers: every query of the queue, and all expressions."""
+"""Arrow answers each query of the queue and each expression as the query engine of `deltalake` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Arrow makes of the rows of a statement: NULLs as in SQL, clauses in order, all rows or none, in any parts."""
+"""Arrow changes the rows of a statement as SQL does: NULLs, order of clauses, all rows or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data file of a tube that is empty, cut or missing: what each verb makes of it."""
+"""Verbs name a data file that is empty, cut or missing, or go on with the tasks of all other files."""
 
 from __future__ import annotations
 

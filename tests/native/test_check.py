@@ -1,4 +1,4 @@
-"""`Queue.check` and `tubeq check`: each damage that is planted is found, and repaired as far as was asked."""
+"""`Queue.check` and `tubeq check` find each planted damage on local files, and repair as much as was asked."""
 
 from __future__ import annotations
 

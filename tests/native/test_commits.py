@@ -1,4 +1,4 @@
-"""What commits of the native engine say of themselves, to those who find a lost one and to other readers."""
+"""Native commits tell what they changed to a search for a lost commit, and to other readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts and releases of single tasks keep a table small, and large payloads are not written once more."""
+"""Puts and releases of single tasks keep a table small, and do not write large payloads again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue is copied to another place as a whole, or the place is none that can be opened."""
+"""A copy of a queue on local files has all of it, or nobody can open the place of the copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs do at a damaged log: they refuse it by the name of a file, or read on from what is whole."""
+"""Native verbs refuse a damaged log by the name of a file, or read on from its sound part."""
 
 from __future__ import annotations
 

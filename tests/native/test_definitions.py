@@ -1,4 +1,4 @@
-"""Tables that our log creates and changes, as the library `deltalake` creates and reads them."""
+"""Our log creates each kind of table exactly as the library `deltalake` creates it."""
 
 from __future__ import annotations
 

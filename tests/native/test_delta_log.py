@@ -1,4 +1,4 @@
-"""The log that we read and write is what `deltalake` reads and writes: files, bounds, checkpoints, transactions."""
+"""Other readers learn the stored rows and the removed files from our files, bounds and checkpoints."""
 
 from __future__ import annotations
 

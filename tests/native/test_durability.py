@@ -1,4 +1,4 @@
-"""What is written to the disk, and when: the syncs of each verb at each durability, and those that fail."""
+"""Each durability makes verbs sync exactly the files that it promises, in order, also after a failed sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that others gave a feature of Delta's protocol, or a property: refused before anything is written."""
+"""The native engine refuses a log whose features or properties it does not know, and writes nothing there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the system says of a file of a queue, a verb raises an error of ours that names file and cause."""
+"""A verb raises an error of ours with the file and the cause when the system fails at any file of a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full, or nearly so."""
+"""A full disk refuses puts and keeps no part of them, while takes and acks still drain the queue."""
 
 from __future__ import annotations
 

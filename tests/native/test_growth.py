@@ -1,4 +1,4 @@
-"""What stays on the disk of all that a queue has done."""
+"""A tube keeps no more files after many tasks and a sweep than after few, and sweeps clear dropped tubes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of any name hold a queue; what could be read in two ways, or keeps no writers apart, is refused."""
+"""A directory of any name holds a queue, and a queue refuses ambiguous places and those without hard links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a busy table stays short, for all who look it through, and what is still read stays."""
+"""The log of a busy table stays short, but keeps each version that somebody still reads."""
 
 from __future__ import annotations
 

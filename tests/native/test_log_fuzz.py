@@ -1,4 +1,4 @@
-"""Short sequences of `python -m tests.log_fuzz`: whether all readers agree on our logs."""
+"""All readers agree on our logs in short runs of `python -m tests.log_fuzz`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the look at the end of a log takes for lost, and what it leaves alone."""
+"""Recovery after a boot drops only the part of a log that no reader can reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks show of queues, tubes, tasks, batches and statistics: escaped, short, without commits."""
+"""Notebooks show queues, tubes, tasks, batches and statistics as short, escaped HTML without a commit."""
 
 from __future__ import annotations
 

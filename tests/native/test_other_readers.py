@@ -1,4 +1,4 @@
-"""Sub-queues of long and rare names that other readers find by the statistics of our files."""
+"""Other readers find sub-queues of long and rare names by the statistics of our files."""
 
 from __future__ import annotations
 

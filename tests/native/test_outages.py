@@ -1,4 +1,4 @@
-"""A worker loop in an outage of something that its handler needs: hardly a task loses its attempts."""
+"""A worker loop keeps nearly all attempts of its tasks while something fails that its handler needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large statements are decided part by part: one commit, and the memory of one part."""
+"""A large statement runs part by part: it makes one commit, and needs the memory of one part."""
 
 from __future__ import annotations
 

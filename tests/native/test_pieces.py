@@ -1,4 +1,4 @@
-"""What a take leaves of a large segment is in pieces: the next takes read and write the first of them."""
+"""A take leaves a large segment in pieces, and the next takes read and write only the first of them."""
 
 from __future__ import annotations
 

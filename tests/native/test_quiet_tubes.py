@@ -1,4 +1,4 @@
-"""What a sweep and metrics read of tubes in which nothing has changed since they last looked."""
+"""A sweep and metrics open no data file of a tube that has not changed since they last looked."""
 
 from __future__ import annotations
 

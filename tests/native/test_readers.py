@@ -1,4 +1,4 @@
-"""A process that may read a queue's files and not write them."""
+"""A process that may not write a queue's files sees everything, and its verbs say why they cannot write."""
 
 from __future__ import annotations
 

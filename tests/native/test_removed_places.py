@@ -1,4 +1,4 @@
-"""A location that is removed, and perhaps made again, while a queue object is open."""
+"""An open queue says that its location was removed, and changes nothing after others made it again."""
 
 from __future__ import annotations
 

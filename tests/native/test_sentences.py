@@ -1,4 +1,4 @@
-"""What errors say, and what users may do with a queue as with other objects of Python."""
+"""Errors say what went wrong, and queues, tasks and errors travel to other processes."""
 
 from __future__ import annotations
 

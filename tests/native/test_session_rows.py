@@ -1,4 +1,4 @@
-"""Sessions that come and go while nobody sweeps."""
+"""Sessions that nobody sweeps leave few files, and all of their counts and rows."""
 
 from __future__ import annotations
 

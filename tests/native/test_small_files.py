@@ -1,4 +1,4 @@
-"""Queries about local files read the files and columns that they need, and moments as Spark writes them."""
+"""A query on local files reads only the files and columns that it needs, and understands moments of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of statement without Spark: what it changes, and which rival commits make it fail.
+"""Each kind of native statement changes the right rows, and conflicts with the right commits of a rival.
 
 The rival is another process with snapshots of its own, which commits between our decision and ours.
 """

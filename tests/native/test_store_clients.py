@@ -1,4 +1,4 @@
-"""What a client of an object store is told, and what it makes of answers: causes of refusals, the store's clock."""
+"""A client of a store gets its options, and tells why the store refuses and how far its clock is off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of payloads that no table has are refused, and a put keeps nothing of the program's own arrays."""
+"""A native tube refuses columns that no table has, and a put does not keep a program's arrays in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VACUUM by our own log: the files that it removes, compared with a full VACUUM of the library."""
+"""VACUUM by our own log removes exactly the files that a full VACUUM of the library removes."""
 
 from __future__ import annotations
 

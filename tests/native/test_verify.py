@@ -1,4 +1,4 @@
-"""`Queue.verify` finds each violation that is planted in a log, names its commit, and finds none in sound logs."""
+"""`Queue.verify` finds each planted violation in a log, names its commit, and finds none in sound logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program may pass beside what signatures name: tasks, timedeltas, names of states, a path alone."""
+"""Programs may pass tasks, timedeltas, names of states and a path alone, where signatures name other kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in files that somebody else has written below a table, until a commit of ours adds them."""
+"""A commit of ours adds files that somebody else wrote below a table, and VACUUM and sweeps remove stray ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tubes, tasks and sessions that the queue objects of the oracle share."""
+"""Stores the tubes, tasks and sessions that queue objects of the oracle share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue of the oracle: sessions and tubes on rows in memory, by a clock that the test moves."""
+"""Keeps sessions and tubes as rows in memory, as a queue of the oracle, by a clock that the test moves."""
 
 from __future__ import annotations
 

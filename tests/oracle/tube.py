@@ -1,4 +1,4 @@
-"""A tube of the oracle: the verbs of `Tube` on single tasks, without waiting."""
+"""Offers the verbs of `Tube` on single tasks without waiting, as a tube of the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs on a tube in memory, by the rules of `lifecycle` and `transitions`.
+"""Applies verbs to a tube in memory by the rules of `lifecycle` and `transitions`.
 
 They are called with the place's lock held. As everywhere, a task is what it effectively is by now;
 what time has done is written down, counted and reported to the callback when a verb changes the task, or by a sweep.

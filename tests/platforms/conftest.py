@@ -1,4 +1,4 @@
-"""The servers of the platforms, on loopback, and the wheel that programs of a cluster get."""
+"""Starts the servers of the platforms on loopback, and builds the wheel for programs of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver program: opens a queue by Spark, and takes the steps that it reads, one a line.
+"""Opens a queue by Spark as a driver program, and takes the steps that it reads, one a line.
 
 What it does it tells in lines of JSON, which begin with a mark.
 """

@@ -1,4 +1,4 @@
-"""What is tried on each platform: two driver programs share a new queue, and one of them is killed."""
+"""Lets two driver programs share a new queue on a platform, and kills one of them."""
 
 from __future__ import annotations
 

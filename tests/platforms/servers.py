@@ -1,4 +1,4 @@
-"""Servers on loopback that Spark's programs need, each in a JVM that ends with who has started it."""
+"""Starts servers on loopback for programs of Spark, each in a JVM that ends with the process that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Driver programs on each platform share a queue: alone, or two of which one is killed, each task comes once."""
+"""Driver programs on each platform share a queue and get each task once, also after one was killed."""
 
 from __future__ import annotations
 

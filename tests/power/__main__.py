@@ -1,4 +1,4 @@
-"""Cuts the power of a queue's disk while processes work on it: `python -m tests.power`. Needs root.
+"""Cuts the power of a queue's disk while processes work on it; this needs root: `python -m tests.power`.
 
 Each cut is another file system: tasks are put and written down, processes call verbs at random, natively
 and, if asked for, on Spark; then its power is cut, it is mounted again, and the journals of the processes,

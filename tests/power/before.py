@@ -1,4 +1,4 @@
-"""What was committed before a power cut, and which verbs of it must be there afterwards.
+"""Finds what was committed before a power cut, and which of its verbs must be there afterwards.
 
 A table's log is one line of versions. So what a cut leaves of a table is a version of it, and all verbs
 up to that one are done, all later ones are not. When a version was committed is in its commit, taken

@@ -1,4 +1,4 @@
-"""What a disk may hold after a crash: a model of a file system, for who cannot mount one.
+"""Models a file system, and the states that a crash may leave on its disk, for machines that cannot mount one.
 
 It follows which contents and which names a program has synced. Of everything else a crash leaves any
 part: a new name may be there or not, a removed one may be back, a content that was not synced may be

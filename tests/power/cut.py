@@ -1,4 +1,4 @@
-"""One power cut: processes work on a disk, its power is cut, and what is there afterwards is judged."""
+"""Makes one power cut: processes work on a disk, its power ends, and the checks judge what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file system that loses its power: ext4 in a file, mounted by a loop device. Needs root and Linux."""
+"""Mounts ext4 from a file by a loop device, and cuts its power; this needs root and Linux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether all readers of Delta find the same rows in the tables of a location."""
+"""Compares the rows that all readers of Delta find in the tables of a location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue in each state that a crash may leave on the disk, by a model: these tests need no root."""
+"""A queue keeps what its durability promises in each crash state of a modelled disk, without root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk loses its power while processes work on a queue there: short runs of `python -m tests.power`."""
+"""Short runs of `python -m tests.power` on a real file system lose no more than the durability says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the simulations."""
+"""Provides the fixtures of the simulations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commits, files and requests of plans in which nothing fails, as `costs.json` has them for some seeds.
+"""Compares the commits, files and requests of plans in which nothing fails with those in `costs.json`.
 
 A change of the queue that makes one of these numbers another one is found. If it is meant, `python -m
 tests.simulation.costs` writes the file again; compare the sums that it prints before you commit the file.

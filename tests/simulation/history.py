@@ -1,4 +1,4 @@
-"""A written history of calls of a queue, as JSON: who called a verb, when, and with which result.
+"""Writes a history of calls of a queue as JSON: who called a verb, when, and with which result.
 
 Times are microseconds of the true time, `number`s order begins and ends of calls even at the same time. A task in a
 result is a dict of its fields, with times in microseconds of the clock of its writer.

@@ -1,4 +1,4 @@
-"""The versions of one table as they were first committed: it proves that each change is there once, or never.
+"""Reads the versions of one table as they were first committed, and proves that each change is there once or never.
 
 It reads the journal of the storage by itself, so no fault of the log's own code can hide here.
 """

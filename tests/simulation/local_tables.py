@@ -1,4 +1,4 @@
-"""Tables on local files whose processes end between any two calls of the system: it proves the order of their syncs.
+"""Ends processes between any two system calls at tables on local files, and proves the order of their syncs.
 
 The files are real, in memory. What a call changes is copied to the simulated storage, whose journal is checked.
 """

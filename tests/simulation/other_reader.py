@@ -1,4 +1,4 @@
-"""Compares all versions that a log still has: it proves that our reader and deltalake read the same rows of each."""
+"""Proves that our reader and `deltalake` read the same rows of each version that a log still has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other programs at the same table, which work by the rules of Delta alone: commits, VACUUM, copies of the log.
+"""Acts at a table as other programs do, by the rules of Delta alone: commits, VACUUM, a lost hint.
 
 They know the truth and make no mistakes, so what they break was broken before.
 """

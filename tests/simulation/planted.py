@@ -1,4 +1,4 @@
-"""Faults that are planted in the code of a log, one at a time: it proves that the simulation finds what it claims to."""
+"""Plants faults in the code of a log, one at a time, and proves that the simulation finds each."""
 
 from __future__ import annotations
 import __future__

@@ -1,4 +1,4 @@
-"""The programs that share a table, and what they do with it: it proves what a table promises to each of them."""
+"""Runs the programs that share a simulated table, and proves what the table promises to each of them."""
 
 from __future__ import annotations
 

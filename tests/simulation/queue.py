@@ -1,4 +1,4 @@
-"""Runs the whole queue under simulation: `python -m tests.simulation.queue --seeds 2000`, or `--seed N` to replay one.
+"""Runs the whole queue under simulation: `python -m tests.simulation.queue --seeds 2000`, or `--seed N` for one.
 
 A failing seed prints the calls of the tubes concerned, without the acts that it does not need to fail.
 """

@@ -1,4 +1,4 @@
-"""How each act of a plan calls the queue."""
+"""Calls the queue for each act of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of one task by the contract: what each verb does to it, and all orders of its operations."""
+"""Follows the life of one task by the contract, through the effects of all verbs in all orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lives of all tasks of a history: which calls concern each task, and as what."""
+"""Finds the calls of a history that concern each task, and the effect that each may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges the notes of all commits that a simulated run has made, by the journal of its storage."""
+"""Judges the notes of all commits of a simulated run by the journal of its storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each call of a history does, or may have done, to each task."""
+"""Derives from each call of a history the effects that it had, or may have had, on each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs do in a simulation: a plan of acts by a seed.
+"""Draws by a seed a plan of acts for the programs of a simulation.
 
 An act has a seed of its own, so a plan without some of its acts is still a plan.
 """

@@ -1,4 +1,4 @@
-"""The programs of a simulation: each has a queue object, whose calls it writes into the history."""
+"""Gives each program of a simulation a queue object, and writes its calls into the history."""
 
 from __future__ import annotations
 

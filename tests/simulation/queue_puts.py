@@ -1,4 +1,4 @@
-"""The rules of the contract for one put: ids, fields, capacity and keys."""
+"""Judges one put by the contract: its ids, fields, capacity and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a plan: programs with queue objects on one simulated storage, and the history of their calls."""
+"""Runs a plan with queue objects on one simulated storage, and returns the history of their calls."""
 
 from __future__ import annotations
 

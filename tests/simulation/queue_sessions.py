@@ -1,4 +1,4 @@
-"""The sessions of a history: who shares them, and from when they may be dead."""
+"""Finds who shares each session of a history, and from which moment the session may be dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the contract for one take: what it may return, and what it must find."""
+"""Judges one take by the contract: the tasks that it may return, and those that it must find."""
 
 from __future__ import annotations
 

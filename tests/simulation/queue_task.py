@@ -1,4 +1,4 @@
-"""A task by the contract: its possible states, and what time makes of them."""
+"""Models a task by the contract: its possible states, and how time changes them."""
 
 from __future__ import annotations
 

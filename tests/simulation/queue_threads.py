@@ -1,4 +1,4 @@
-"""What the code under test gets in place of threads, locks, times, randomness and storage."""
+"""Replaces threads, locks, times, randomness and storage of the code under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of worker loops, as a history has them."""
+"""Writes the calls of worker loops into the history."""
 
 from __future__ import annotations
 

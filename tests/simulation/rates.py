@@ -1,4 +1,4 @@
-"""Tasks per second of `work` on a store that needs 50 ms for a request: `python -m tests.simulation.rates`.
+"""Counts tasks per second of `work` on a store with 50 ms a request: `python -m tests.simulation.rates`.
 
 All times are simulated, so the figures do not depend on the machine. Requests of different programs, and those that a
 program sends together, run at the same time.

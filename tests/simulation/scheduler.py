@@ -1,4 +1,4 @@
-"""Threads that change hands by a seed: exactly one runs at a time, and the time is a number.
+"""Switches threads by a seed: exactly one runs at a time, and the time is a number.
 
 Each thread is one of the system, because the code under test keeps values by thread. It hands over at each request
 to the storage, at locks, and whenever it waits. Waits end by the virtual time alone.

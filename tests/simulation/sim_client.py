@@ -1,4 +1,4 @@
-"""A client of the simulated storage: the files of one table, as one process sees them."""
+"""Gives one process the files of one table on the simulated storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shared storage in memory whose requests fail by a seed: it proves what a program promises for such a storage.
+"""Simulates a shared storage in memory whose requests fail by a seed, to prove what programs promise for it.
 
 Programs are not threads. Before each request of a program the hook `between` may let other programs act, so all that
 happens follows from the seed. Time is a number that each request moves.

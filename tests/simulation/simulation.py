@@ -1,4 +1,4 @@
-"""Runs programs on a shared table by a seed: it proves that no order of their requests loses or doubles a change."""
+"""Runs programs on a shared table by a seed, and proves that no order of requests loses or doubles a change."""
 
 from __future__ import annotations
 

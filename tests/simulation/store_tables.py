@@ -1,4 +1,4 @@
-"""Tables on a simulated object store, as programs open them."""
+"""Opens tables on a simulated object store, as programs do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes of many tasks beside programs that take single ones all the time: how many decisions they need."""
+"""A take of many tasks needs few decisions beside programs that take single tasks all the time."""
 
 from __future__ import annotations
 

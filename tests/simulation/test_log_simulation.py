@@ -1,4 +1,4 @@
-"""Programs on simulated storages: short runs of the simulation, and the orders of requests in which it found faults."""
+"""Programs that share a table lose and double no change in short simulations, and in orders that once failed."""
 
 from __future__ import annotations
 

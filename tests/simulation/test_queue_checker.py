@@ -1,4 +1,4 @@
-"""Stories that are written by hand: the checker of histories finds each planted violation, and nothing where all is right."""
+"""The checker of queue histories finds each planted violation in stories written by hand, and no other."""
 
 from __future__ import annotations
 

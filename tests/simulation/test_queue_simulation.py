@@ -1,4 +1,4 @@
-"""The whole queue under simulation: short runs, whose results the contract allows, and which repeat exactly."""
+"""Programs that share a queue see only what the contract allows in short simulations, which repeat exactly."""
 
 from __future__ import annotations
 

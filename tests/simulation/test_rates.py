@@ -1,4 +1,4 @@
-"""Several workers on one tube of an object store: they do as much as one, or more, and none starves.
+"""Four workers on a store do nearly as much as one, twice as much if calls are slow, and none starves.
 
 The times are simulated, so the rates are exact.
 """

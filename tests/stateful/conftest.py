@@ -1,4 +1,4 @@
-"""The machines run on Spark, a few examples each, and with many more on the native engine."""
+"""Runs the state machines on Spark with few examples, and on the native engine with many more."""
 
 from __future__ import annotations
 

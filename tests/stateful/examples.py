@@ -1,4 +1,4 @@
-"""How many examples a machine runs: few on Spark, so many times more where a step takes milliseconds."""
+"""Chooses how many examples a state machine runs: few on Spark, more where a step takes milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the state machines expect: the same sessions and the same tube, as rows in memory (`tests/oracle`).
+"""Predicts the results of the state machines by the same sessions and tube as rows in memory (`tests/oracle`).
 
 Each verb is called on both sides, and both must give the same tasks, or refuse with the same words.
 Of what time does, the tube in memory writes down what it must (a sweep everything, a verb what was due

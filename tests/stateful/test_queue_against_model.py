@@ -1,4 +1,4 @@
-"""The verbs in any order, on real Delta, in tubes with and without options, against a tube in memory.
+"""Verbs in any order on real Delta give the results, refusals, events and counts of a tube in memory.
 
 Two sessions share a tube on one clock: ``main`` lives for ever, ``mortal`` dies whenever the
 machine says so. Every result, every refusal, every event and, after every step, the statistics

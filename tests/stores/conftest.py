@@ -1,4 +1,4 @@
-"""Fixtures of the tests on other makes of stores: each emulator, and a location there."""
+"""Provides the fixtures of the tests on other makes of stores: each emulator, and a location there."""
 
 from __future__ import annotations
 

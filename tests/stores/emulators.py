@@ -1,4 +1,4 @@
-"""Emulators of object stores of other makes, each behind the server of the tests, on loopback.
+"""Runs emulators of object stores of other makes, each behind the server of the tests, on loopback.
 
 An emulator is installed below `build/stores` when it is first needed, by npm or Go. `TUBEQ_TEST_S3` is what the server
 forwards to.

@@ -1,4 +1,4 @@
-"""Verbs on emulators of other makes: each of them, a rival, a lost answer, a kill."""
+"""Verbs do each task once on emulators of other makes, also after a rival, a lost answer or a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark plans to measure, and what it makes of the times of its calls."""
+"""The benchmark computes the right middles, bounds, ratios and goals from the times of calls."""
 
 from __future__ import annotations
 

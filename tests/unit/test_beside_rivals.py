@@ -1,4 +1,4 @@
-"""Which segments a take reads where rivals take the first ones, and what the log must tell for that."""
+"""A take chooses segments that rivals leave to it, if the log tells enough about the segments."""
 
 from __future__ import annotations
 

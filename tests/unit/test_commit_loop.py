@@ -1,4 +1,4 @@
-"""The commit loop with an engine of the test's own: each answer of the engine at each step of a commit.
+"""The commit loop gives the right outcome for each answer of an engine at each step of a commit.
 
 What the engine raises is told apart in `test_conflicts.py`; what real Delta raises, and that a commit
 which landed is found in a real history, is shown by the tests of concurrency.

@@ -1,4 +1,4 @@
-"""What the note of a commit has, and how far Spark's history is read for a lost answer."""
+"""Notes name their commits, and a search for a lost answer reads just enough of Spark's history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who commits at a location: the rule for a new one, and what follows from the registry of an existing one."""
+"""The committer of a new location is the one in the docs, and a location keeps the one in its registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of `conf/` are what they say: each parses, and none drifts from what the package does."""
+"""Each file of `conf/` parses, and agrees with the code of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine raises, by what is known of the commit then; built as each delta-spark and PySpark do."""
+"""The package tells conflicts, failures, lost answers and missing tables apart by the errors of each PySpark."""
 
 from __future__ import annotations
 

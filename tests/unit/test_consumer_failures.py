@@ -1,4 +1,4 @@
-"""Tasks that a handler fails at: they keep no results, and few calls find them. No Spark runs."""
+"""The consumer stores no result of a failed task, and finds bad tasks by few calls, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the crawler of `jobs/crawl` makes of the answers of servers, and of the links of a page."""
+"""The crawler of `jobs/crawl` handles each kind of answer of a server, and each form of a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When dead files are removed, and what is done before it."""
+"""Removal of dead files waits for long writes, and gives way to rivals, wrong clocks and catalogs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make docs` cannot see: the reference is complete, tables are the code's, links lead somewhere."""
+"""The reference has each public name, tables of the pages match the code, and links lead to files."""
 
 from __future__ import annotations
 

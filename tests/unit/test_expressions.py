@@ -1,4 +1,4 @@
-"""Each node of an expression by itself: its value beside NULLs, its columns, and the files it may be skipped for."""
+"""Each node of an expression has the right value beside NULLs, and skips no file that it needs."""
 
 from __future__ import annotations
 

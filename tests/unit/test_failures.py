@@ -1,4 +1,4 @@
-"""The delays of failed tasks, and their errors as text."""
+"""The backoff gives each failed task its delay, and each error becomes a text that can be stored."""
 
 from __future__ import annotations
 

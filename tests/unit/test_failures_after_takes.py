@@ -1,4 +1,4 @@
-"""What fails or ends in this process after the commit of a take, or clocks that jump: no task stays taken without a caller."""
+"""No task stays taken without a caller when this process fails after a take's commit, or clocks jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit: what waits while one commit runs shares the next one."""
+"""Requests that wait during one commit share the next one, and an interrupted thread hands its turn on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions of programs, and what they begin, may do to a loop of work: nothing, but fail at their tasks."""
+"""A handler, and all that it starts, can fail its own tasks, and cannot break the loop of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a queue object remembers of its tasks: where they are, and which are all rows of their segments."""
+"""A queue object remembers where its tasks are, and whether they are all rows of their segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are unique for ever, whoever leases a slot, and the segments that rows of a put go to."""
+"""Numbers are unique for ever, whoever leases a slot, and a put spreads its rows over bounded segments."""
 
 from __future__ import annotations
 

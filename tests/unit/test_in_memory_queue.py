@@ -1,4 +1,4 @@
-"""What only the queue in memory has: no Spark and no storage, tubes that queues share, and a heart by the system's clock."""
+"""A queue in memory needs no Spark and no storage, shares its tubes on demand, and beats by the system's clock."""
 
 from __future__ import annotations
 

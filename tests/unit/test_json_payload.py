@@ -1,4 +1,4 @@
-"""Payloads as JSON text: what goes in comes out, and the verdict on a column is that on each text."""
+"""A payload comes back from JSON as it went in, and the verdict on a column is that on each of its texts."""
 
 from __future__ import annotations
 

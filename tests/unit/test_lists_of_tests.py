@@ -1,4 +1,4 @@
-"""What lists of tests name is there, and `make test` and `make test-rest` run each test once between them."""
+"""`make test` and `make test-rest` run each test once between them, and lists of tests name existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock file of a table: who holds it, who waits for it, and in which order these get it."""
+"""A lock file has one holder at a time, and lets those who wait have it in a fair order."""
 
 from __future__ import annotations
 

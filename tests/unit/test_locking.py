@@ -1,4 +1,4 @@
-"""The locks of a table, the queue's or another's, and the note beside: which JVM may still be committing."""
+"""The locks of a table and the note beside them stop writers while a JVM may still be committing."""
 
 from __future__ import annotations
 

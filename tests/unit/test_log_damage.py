@@ -1,4 +1,4 @@
-"""The text of a commit: one of ours that was cut anywhere, and one of others without an end, has a fault."""
+"""The text of a commit has a fault if it was cut or has no end, and none as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program gives is checked once and by its name: arguments, options of puts, tubes and queues; then it is plain data."""
+"""The package checks each argument and option once, refuses it by its name, and keeps it as plain data."""
 
 from __future__ import annotations
 

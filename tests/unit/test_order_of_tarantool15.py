@@ -1,4 +1,4 @@
-"""Rank and priority of the 1.5 dialect in one number: the order of both is the order of numbers."""
+"""One number holds rank and priority of the 1.5 dialect, and keeps the order of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package exports, though it imports it late, and that programs use no more than that."""
+"""The package exports the same names to programs and to type checkers, and our programs use no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a snapshot: all that it says is escaped, also on a terminal, and it is one file without scripts."""
+"""The page of a snapshot shows all texts escaped, also on a terminal, and is one file without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How programs end: by the same codes and with one sentence; and what they need to be installed."""
+"""All programs end by the same exit codes and with one sentence, and name a missing extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow tables that are put: numbers, segments and values as of single rows, also of Python's values."""
+"""Arrow tables give rows the segments of the layout, and the package finds bad values and named ids in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values, names and programs' conditions in SQL text: nothing in them ends a literal or names a source."""
+"""No value, name or condition of a program ends a literal or names a source in SQL text."""
 
 from __future__ import annotations
 

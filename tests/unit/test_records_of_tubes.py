@@ -1,4 +1,4 @@
-"""A queue object uses the newest record of a tube that it has read, also where it goes on with an older one."""
+"""A queue object uses the newest record of a tube that it has read, also after it meets an older one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a statement, or time, makes of a row is what the rules written by hand say."""
+"""Statements and time, computed without an engine, change a row as the rules written by hand say."""
 
 from __future__ import annotations
 

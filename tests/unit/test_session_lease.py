@@ -1,4 +1,4 @@
-"""The length of a session's lease, the heartbeat that keeps it, and how often others are looked at."""
+"""A session keeps its lease by heartbeats through failures, and rarely looks at other sessions."""
 
 from __future__ import annotations
 

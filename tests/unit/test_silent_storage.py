@@ -1,4 +1,4 @@
-"""Threads that wait for one that gets no answer of its storage, and threads that cannot be started."""
+"""A thread stops waiting behind one whose storage is silent, and work goes on where no thread can start."""
 
 from __future__ import annotations
 

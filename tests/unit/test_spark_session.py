@@ -1,4 +1,4 @@
-"""What a session, a platform and a store need, told without starting one: settings, messages, options."""
+"""The package finds the settings that Spark, a platform or a store needs, or what it lacks, without a session."""
 
 from __future__ import annotations
 

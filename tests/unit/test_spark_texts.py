@@ -1,4 +1,4 @@
-"""The text of every query and statement of storage/tables, as Spark is given it, against a golden file.
+"""Each query and statement of `storage/tables` has the text for Spark that is in the golden file.
 
 Run with TUBEQ_WRITE_GOLDEN=1 after a change of a text that is meant: the file is written anew, and the
 test fails once, so that somebody reads the difference.

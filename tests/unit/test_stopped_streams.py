@@ -1,4 +1,4 @@
-"""Streams and loops that a signal stops end in a line, at any step. No Spark runs."""
+"""A signal ends a stream or a loop with one line, at whichever step it comes, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to a store that fail: the time that a verb may lose, their errors, and options given anew."""
+"""Failed requests to a store lose no more time than a verb may, tell their cause, and renew the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments, durations and leases in microseconds, with never, and the waits between attempts of an operation."""
+"""Moments, durations, leases and waits stay right in microseconds, up to never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much the loop of `work` takes ahead, where calls end at a pace and commits take their time."""
+"""The loop of `work` takes enough tasks ahead for the time of each commit, and few ahead of slow calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent of worker processes with tiny programs as its children, and a child whose call is overdue."""
+"""The parent of worker processes restarts dead children, kills silent ones, and fails only the tasks in their calls."""
 
 from __future__ import annotations
 

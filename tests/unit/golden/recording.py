@@ -1,4 +1,4 @@
-"""Records the texts that storage/tables makes, with an engine and a commit loop that run nothing."""
+"""Records the texts that `storage/tables` makes, with an engine and a commit loop that run nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixed values that the golden texts are made of."""
+"""Defines the fixed values from which the golden texts are made."""
 
 from __future__ import annotations
 

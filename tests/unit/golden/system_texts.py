@@ -1,4 +1,4 @@
-"""All queries and statements of the system tables, and those that create tables, as cases."""
+"""Lists all queries and statements of the system tables, and those that create tables, as cases."""
 
 from __future__ import annotations
 

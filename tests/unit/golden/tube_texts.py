@@ -1,4 +1,4 @@
-"""All queries and statements of a tube's table, as cases."""
+"""Lists all queries and statements of a tube's table as cases."""
 
 from __future__ import annotations
 
