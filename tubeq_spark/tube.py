@@ -288,7 +288,7 @@ class Tube:
                 return attempt(ctx) or []
             return wait_for(self._current, call.timeout, attempt, for_tasks=False) or []
 
-        return self._run(verb, name="put")
+        return self._put(verb)
 
     def put_df(self, df: DataFrame, *, key: str | None = None) -> PutResult:
         """Add any number of rows of a DataFrame in one commit, without collecting them.
@@ -339,7 +339,7 @@ class Tube:
             frame = put_frame.count_frame(ctx, df, span)
             return put_frame.put_frame(ctx, frame, identity).result
 
-        return self._run(verb, name="put", on_spark=True)
+        return self._put(verb, on_spark=True)
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
         """Add the rows of an Arrow table in this process, all of them in one commit or none.
@@ -379,7 +379,7 @@ class Tube:
             rows = put_rows.checked_rows(ctx, as_table(table))
             return put_rows.put_arrow(ctx, rows, identity, span)
 
-        return self._run(verb, name="put")
+        return self._put(verb)
 
     def sink(self, name: str | None = None, *, timeout: Seconds | None = None) -> ForeachBatch:
         """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
@@ -419,13 +419,21 @@ class Tube:
         def put_batch(df: DataFrame, batch_id: int) -> None:
             span = self._ctx.queue.traces.current()
 
-            self._run(
+            self._put(
                 lambda _: sink.put_batch(self._current, df, batch_id, name, wait, span),
-                name="put",
                 on_spark=True,
             )
 
         return put_batch
+
+    def _put(self, verb: Callable[[TubeContext], T], *, on_spark: bool = False) -> T:
+        """Run a verb that puts tasks, unless the tube was moved to another place."""
+
+        def here(ctx: TubeContext) -> T:
+            self._current.require_here(ctx.record)
+            return verb(ctx)
+
+        return self._run(here, name="put", on_spark=on_spark)
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -762,7 +770,8 @@ class Tube:
         When ten tasks in a row have failed, of all threads together, the loop takes no more tasks, gives
         back the prefetched ones without a used attempt, and tries one task after 10 seconds, then after
         growing pauses of up to 60. It goes on when one succeeds. With `idle` it gives up when the pauses have
-        reached 60 seconds, with `idle=0` at once. `metrics` and `health` show that it waits.
+        reached 60 seconds, with `idle=0` at once. `metrics` and `health` of this queue object show that it
+        waits, those of others from the next heartbeat on.
 
         If an error ends the loop, such as a dropped tube, it begins no more calls, settles the finished tasks,
         and releases the others, including those of running calls.

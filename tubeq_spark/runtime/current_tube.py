@@ -70,8 +70,6 @@ class CurrentTube:
         def of_newest() -> T:
             newest = self.newest()
             newest.require_there()
-            if name == "put":
-                self.require_here(newest.record)
             return verb(newest)
 
         def run() -> T:
