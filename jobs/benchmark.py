@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tubeq_spark.programs import ExitCode, end, how_to_install
+from tubeq_spark.programs import ExitCode, end, missing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from bench import command  # noqa: PLC0415  it needs Spark
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"{error.name} is not installed: {how_to_install('spark')}\n")
+        sys.stderr.write(f"{missing(error, 'spark')}\n")
         return ExitCode.BAD_USE
     return command.main(argv)
 

@@ -15,7 +15,8 @@
   numbers of a command line;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
-- `how_to_install` returns the command that installs extras of this package.
+- `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
+  them.
 
 This module imports pyspark only for a queue that needs Spark (`Defaults.needs_spark`).
 """
@@ -31,7 +32,7 @@ from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import printable
-from tubeq_spark.model.error_text import how_to_install, reason_of
+from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.streams.process import start_ticking, until_signal
 
@@ -45,6 +46,7 @@ __all__ = [
     "how_to_install",
     "is_classic",
     "load_function",
+    "missing",
     "note",
     "open_spark",
     "printable",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tubeq_spark.programs import how_to_install
+from tubeq_spark.programs import missing
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     try:
         from crawl.command import main as run  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"{error.name} is not installed: {how_to_install('demo')}\n")
+        sys.stderr.write(f"{missing(error, 'demo')}\n")
         return 2
     return run()
 

@@ -90,6 +90,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
     return process.returncode, json.loads(lines[-1]) if lines else {"err": err}
 
 
+def in_calls(place: Path, queue: Queue, processes: str) -> subprocess.Popen[str]:
+    """A pool of which each process has begun one of 20 tasks, whose calls wait for the file `go`."""
+    queue["jobs"].put_many(range(20))
+    process = started(place, "job:waits", "--processes", processes)
+    until(lambda: len(seen(place)) == int(processes))
+    return process
+
+
 def seen(place: Path) -> list[str]:
     """What the handlers were called with: data and attempts."""
     file = place / "seen"
@@ -142,9 +150,7 @@ def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
 def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
     place: Path, queue: Queue, processes: str
 ) -> None:
-    queue["jobs"].put_many(range(20))
-    process = started(place, "job:waits", "--processes", processes)
-    until(lambda: len(seen(place)) == int(processes))
+    process = in_calls(place, queue, processes)
 
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
@@ -256,9 +262,7 @@ def test_work_when_a_call_takes_too_long_kills_it_before_its_task_goes_back(
 def test_work_when_terminated_finishes_what_is_in_hand(
     place: Path, queue: Queue, processes: str
 ) -> None:
-    queue["jobs"].put_many(range(20))
-    process = started(place, "job:waits", "--processes", processes)
-    until(lambda: len(seen(place)) == int(processes))
+    process = in_calls(place, queue, processes)
 
     process.send_signal(signal.SIGTERM)
     (place / "go").touch()

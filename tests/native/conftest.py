@@ -9,7 +9,7 @@ import pytest
 
 from tests.native.damage import made_sound
 from tests.native.support import Place, opened
-from tubeq_spark.testing import ManualClock
+from tubeq_spark.testing import InMemoryQueue, ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,13 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def clock() -> ManualClock:
     """The clock of the test's queues."""
     return ManualClock()
+
+
+@pytest.fixture(params=["native", "memory"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    """A queue on local files, and one in memory, by the system's clock."""
+    with InMemoryQueue() if request.param == "memory" else opened(tmp_path) as queue:
+        yield queue
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.native.support import opened
 from tubeq_spark import (
     Backoff,
     FailedTasks,
@@ -23,15 +22,14 @@ from tubeq_spark import (
 from tubeq_spark.testing import InMemoryQueue, ManualClock, task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
-@pytest.fixture(params=["native", "memory"])
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture
+def queue(anywhere: Queue) -> Queue:
     """A queue on either."""
-    with InMemoryQueue() if request.param == "memory" else opened(tmp_path) as found:
-        yield found
+    return anywhere
 
 
 @pytest.mark.parametrize("given", [str, lambda path: path], ids=["text", "path"])

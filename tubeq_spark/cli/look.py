@@ -13,6 +13,7 @@ from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName, Where
 from tubeq_spark.cli.options import plain_options, seconds, whole
 from tubeq_spark.cli.settle import Id
+from tubeq_spark.model.states import state_of
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -150,11 +151,9 @@ def sessions(ctx: typer.Context) -> None:
 
 
 def _state(text: str) -> TaskState:
-    by_name = {state.name.lower(): state for state in TaskState}
-    by_letter = {state.value: state for state in TaskState}
-    found = by_name.get(text.lower()) or by_letter.get(text)
+    found = state_of(text)
     if found is None:
-        msg = f"must be one of {', '.join(by_name)}"
+        msg = f"must be one of {', '.join(state.name.lower() for state in TaskState)}"
         raise typer.BadParameter(msg)
     return found
 

@@ -12,6 +12,7 @@ from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.options import TubeOptions, given_options, put_options, tube_options
+from tubeq_spark.model.states import state_of
 from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
 from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, PUT_OPTIONS, Driver
@@ -185,15 +186,12 @@ def increment(value: Any, driver: Driver) -> int | None:
 
 def task_state(value: Any) -> TaskState:
     """A state, its name in any case, or its letter."""
-    named = {state.name.lower(): state for state in TaskState}
-    if isinstance(value, str) and value.lower() in named:
-        return named[value.lower()]
-    try:
-        return TaskState(value)
-    except ValueError:
+    state = state_of(value) if isinstance(value, str) else None
+    if state is None:
         letters = " ".join(state.value for state in TaskState)
-        names = ", ".join(named)
+        names = ", ".join(state.name.lower() for state in TaskState)
         validation.refuse("state", value, f"a TaskState, one of {names}, or a letter: {letters}")
+    return state
 
 
 @dataclass(frozen=True, slots=True)

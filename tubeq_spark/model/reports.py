@@ -116,7 +116,7 @@ class TubeMetrics:
         delayed: Tasks that wait for their delay to end.
         taken: Tasks whose lease has not ended.
         buried: Tasks that wait for a kick.
-        oldest_ready_age: Time since the first of the ready tasks became ready; `None` if none is ready.
+        oldest_ready_age: How long the longest-waiting ready task has been ready; `None` if none is ready.
         oldest_put_age: Time since the first of the ready tasks was put; `None` if none is ready.
         leases_ending: Leases of taken tasks that end within `ending_within` seconds.
         unswept: Tasks whose state has changed by time and is not in the table yet.

@@ -83,6 +83,13 @@ TIMERS: Final[dict[TaskState, Timer]] = {
 }
 
 
+def state_of(text: str) -> TaskState | None:
+    """The state with this name, in any case, or with this letter; `None` if there is none."""
+    if text.upper() in TaskState.__members__:
+        return TaskState[text.upper()]
+    return next((state for state in TaskState if state.value == text), None)
+
+
 def due(moment_us: int | None, now_us: int) -> bool:
     """Whether a time is reached; `None`, never, is not."""
     return moment_us is not None and moment_us <= now_us

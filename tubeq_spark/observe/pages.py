@@ -129,17 +129,11 @@ def depth(metrics: TubeMetrics) -> Html:
 
 def _legend() -> Html:
     """What the colors of the bars mean."""
-    swatches = [
-        tag(
-            "svg",
-            tag("rect", width="8", height="8", class_=state),
-            class_="swatch",
-            viewBox="0 0 8 8",
-        )
-        for state in STATES
-    ]
-    named = zip(swatches, STATES, strict=True)
-    return joined(joined([swatch, f" {state} "]) for swatch, state in named)
+    parts: list[object] = []
+    for state in STATES:
+        rect = tag("rect", width="8", height="8", class_=state)
+        parts += [tag("svg", rect, class_="swatch", viewBox="0 0 8 8"), f" {state} "]
+    return joined(parts)
 
 
 # -- a queue --------------------------------------------------------------------------------------
