@@ -3,8 +3,8 @@
 Each of them runs on the native engine in `make test`, or another one of the same file runs on Spark: only the
 statements differ between the engines, and each kind of statement is in a test that stays.
 
-`left_on_spark.txt` has them, one a line, and the mark of each: what is `thorough` is left to `make test-rest`, what is
-`nightly` to `make test-nightly`. A name without brackets stands for all cases of a test.
+Each line of `left_on_spark.txt` has a mark and a test. `make test-rest` runs the tests with the mark `thorough`,
+`make test-nightly` those with `nightly`. A name without brackets stands for all cases of a test.
 """
 
 from __future__ import annotations

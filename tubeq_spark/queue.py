@@ -758,8 +758,9 @@ class Queue:
         Tasks keep their ids, times, attempts and errors; tubes keep their types, options, keys of
         puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
         its tubes and stop the producers, or pass `close=True`: then the tubes here refuse puts and takes
-        with an error that names the target, until somebody calls `Tube.resume`. After that use only
-        one of the two locations.
+        with an error that names the target, until somebody calls `Tube.resume`. A put that began
+        before the call, such as one that waits for room, may still land here and is not copied. A call
+        that is killed may leave the tubes closed. After that use only one of the two locations.
 
         If the call is interrupted, nobody can open the target. Remove its files, and call again.
 

@@ -1,4 +1,4 @@
-"""The benchmark program reports each part that it measured, names what it skipped, and refuses bad options."""
+"""The benchmark program reports each part that it measured, lists the parts that it skipped, and refuses bad options."""
 
 from __future__ import annotations
 

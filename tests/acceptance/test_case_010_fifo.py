@@ -27,7 +27,7 @@ def test_take_order_is_put_order(fifo: Tube) -> None:
     held = [take(fifo), take(fifo)]
     assert data_of(held) == ["first", 2]
     assert {task.state for task in held} == {TaskState.TAKEN}
-    # What is released regains its old place.
+    # A released task regains its old place.
     assert fifo.release(held[0].task_id).state == "r"
     assert data_of(take(fifo) for _ in range(3)) == ["first", "third", 4]
 

@@ -263,7 +263,7 @@ def test_touches_delays_and_buries_move_the_next_event_ttl_and_ttr(
     take(tube)
     assert times(tube.release(task_id, delay=2)) == (12, 18, 8)
     assert times(tube.bury(task_id)) == (18, 18, 8)
-    # What was delayed when it was buried is kicked all the same.
+    # A kick also makes a task ready that was delayed when it was buried.
     assert tube.kick() == 1
     assert take(tube).task_id == task_id
     for ttl in (15_768_000_000_000_000, 1e300, 10**400):

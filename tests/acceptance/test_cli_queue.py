@@ -309,7 +309,7 @@ def test_command_that_destroys_without_a_terminal_asks_for_yes(
     tube.put_many([1, 2])
     take(tube)
 
-    said = f"{nothing}: there is no terminal to ask at, so it needs --yes"
+    said = f"{nothing}: without a terminal it needs --yes"
     assert tubeq.refusal(command, tube.name) == f"tubeq: {said}"
     assert counts(queue, tube) == {"ready": 1, "taken": 1, "total": 2}
     if command == "drop":

@@ -397,7 +397,7 @@ def test_tasks_and_delete_where_a_condition_holds_find_tasks_in_all_states(tubeq
     assert [task["task_id"] for task in taken] == [str(held.task_id)]
     assert [task["task_id"] for task in ready] == [str(ids[0])]
     assert tubeq.refusal("delete", tube.name).endswith("name tasks by their ids, or by --where")
-    assert asked == "tubeq: nothing was deleted: there is no terminal to ask at, so it needs --yes"
+    assert asked == "tubeq: nothing was deleted: without a terminal it needs --yes"
     assert len(tubeq.json("delete", tube.name, *where, "--yes")) == 4
     assert [task.task_id for task in tube.tasks_by_state("ready")] == ids[1:]
     assert counts(tubeq.queue, tube)["total"] == 1

@@ -60,7 +60,7 @@ def served(tube: Tube, count: int) -> str:
 # -- parallel -------------------------------------------------------------------------------------
 
 
-#: Limits, the tasks of each sub-queue, what single takes find in turn, and what they find after an ack of the first.
+#: Limits, the tasks of each sub-queue, the results of single takes (`.`: none), and those after an ack of the first task.
 EXAMPLES: list[tuple[dict[str, Any], dict[str, str], str, str]] = [
     ({"parallel": 2}, {"u": "abcd", "v": "x"}, "abx.", "c."),
     ({"rate": Rate(2, 10), "parallel": 3}, {"u": "abc", "v": "x"}, "abx.", "."),

@@ -1,4 +1,4 @@
-"""Keeps journals outside of the queue: each process notes what it is about to do, and how that ended.
+"""Keeps journals outside of the queue: each process notes a verb before it calls it, and its outcome.
 
 A journal is a file of lines of JSON, each written by one call of the system: a process that is
 killed has written a line or not. The times are those of the clock that all processes of the host

@@ -1,4 +1,4 @@
-"""Stops and interrupts verbs, runs rivals, and reads what is stored, for the tests of concurrency."""
+"""Stops verbs, runs rivals and reads the stored rows, for the tests of concurrency."""
 
 from __future__ import annotations
 

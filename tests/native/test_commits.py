@@ -1,4 +1,4 @@
-"""Native commits tell what they changed to a search for a lost commit, and to other readers."""
+"""The native engine counts the rows of a commit, finds it by its note, and refuses a commit that comes too late."""
 
 from __future__ import annotations
 

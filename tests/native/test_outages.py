@@ -32,7 +32,7 @@ def fails_for(clock: ManualClock, seconds: float) -> Callable[[Task], None]:
 
 
 def filled(queue: Any, tasks: int, type_name: str = "fifottl") -> Tube:
-    """A tube with so many tasks, which bury after three attempts."""
+    """A tube with this number of tasks; it buries them after three attempts."""
     tube: Tube = queue.create_tube("mail", type_name, max_attempts=3)
     more = {"utube": "a"} if type_name == "utube" else {}
     tube.put_many(range(tasks), **more)

@@ -1,4 +1,4 @@
-"""Errors say what went wrong, and queues, tasks and errors travel to other processes."""
+"""Errors name the fault, and tubes, tasks and errors can be pickled."""
 
 from __future__ import annotations
 
@@ -23,18 +23,15 @@ from tubeq_spark import (
     QueueStateError,
     TubeExistsError,
 )
-from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(params=["native", "memory"])
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture
+def queue(anywhere: Queue) -> Queue:
     """A queue on either."""
-    with InMemoryQueue() if request.param == "memory" else opened(tmp_path) as found:
-        yield found
+    return anywhere
 
 
 def test_queue_when_it_was_closed_says_so(queue: Any) -> None:

@@ -186,7 +186,7 @@ class Call:
         if yes:
             return
         if not sys.stdin.isatty():
-            msg = f"{nothing}: there is no terminal to ask at, so it needs --yes"
+            msg = f"{nothing}: without a terminal it needs --yes"
             raise BadUseError(msg)
         if not typer.confirm(question, err=True):
             raise BadUseError(nothing)

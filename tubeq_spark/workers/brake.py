@@ -47,7 +47,7 @@ class Brake:
 
     @property
     def waits(self) -> bool:
-        """Whether the loop takes none."""
+        """Whether the pause before the next try goes on; then the loop takes none."""
         return self.is_on and self._now() < self._until
 
     @property

@@ -223,7 +223,7 @@ class Processes:
             self._hear(key.data)
 
     def _kill_silent(self) -> None:
-        """Kill silent children. Their tasks come back when the leases end."""
+        """Kill silent children. The tasks of their calls have failed; the others are given back."""
         now = self.clock.monotonic()
         was_away, self._looked = now - self._looked > _PAUSE, now
         for child in self._children:
