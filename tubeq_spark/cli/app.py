@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -43,8 +45,33 @@ _FLAGS = {"--json", "--verbose"}
 _SHARED = _FLAGS | {"--location", "--remote", "--engine", "--config"}
 
 
+class _Commands(Mapping[str, Any]):
+    """The commands by their names. Each is made when it is needed, because to make all takes longer than a call."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _made(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_FUNCTIONS)
+
+    def __len__(self) -> int:
+        return len(_FUNCTIONS)
+
+
+@cache
+def _made(name: str) -> Any:
+    _, function = _FUNCTIONS[name]
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone.command(name)(function)
+    return typer.main.get_command(alone)
+
+
 class _Group(TyperGroup):
     """Accepts the options of all commands anywhere in the command line."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -63,9 +90,9 @@ class _Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = formatter.width - 6 - max(map(len, self.commands))
         groups = dict[str, list[tuple[str, str]]]()
-        for name, command in self.commands.items():
-            panel = str(getattr(command, "rich_help_panel", ""))
-            groups.setdefault(panel, []).append((name, command.get_short_help_str(width)))
+        for name, (title, function) in _FUNCTIONS.items():
+            summary = (function.__doc__ or "").partition("\n")[0]
+            groups.setdefault(title, []).append((name, shorten(summary, width, placeholder="...")))
         for title, lines in groups.items():
             with formatter.section(title):
                 formatter.write_dl(lines, col_max=width)
@@ -215,6 +242,9 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         copy.copy,
     ),
 }
-for _title, _commands in _GROUPS.items():
-    for _command in _commands:
-        app.command(rich_help_panel=_title)(_command)
+#: The title of the group and the function of each command, by its name.
+_FUNCTIONS = {
+    function.__name__.replace("_", "-"): (title, function)
+    for title, functions in _GROUPS.items()
+    for function in functions
+}

@@ -45,14 +45,15 @@ class Outside:
     Attributes:
         open_spark: Makes the Spark session, given the address of a Connect server or `None`, and settings.
         clock: The clock.
-        leave_out: Makes imports of packages fail; does nothing in a process that also does other work.
+        leave_out: Makes imports of packages fail until its result is called; does nothing in a process that also
+            does other work.
     """
 
     open_spark: Callable[..., SparkSession] = field(
         default_factory=lambda: partial(open_spark, NAME)
     )
     clock: Clock = field(default_factory=SystemClock)
-    leave_out: Callable[..., None] = field(default=lambda *_: None)
+    leave_out: Callable[..., Callable[[], None]] = field(default=lambda *_: lambda: None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +91,17 @@ class Call:
         self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
-        committer, config = self.settings.committer(), self.settings.config
+        # Before Arrow is imported to read the registry. Spark needs them, but not for Arrow's tables.
+        admit = self.outside.leave_out(*NOT_NEEDED)
+        with undisturbed():
+            committer = self.settings.committer()
+        if committer != "native":
+            admit()
+        config = self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
         config = replace(config, number_horizon=min(config.number_horizon, _HORIZON))
         how = {"engine": committer, "session_uuid": session_uuid, "config": config}
         with ExitStack() as stack:
-            if committer == "native":
-                self.outside.leave_out(*NOT_NEEDED)
             with undisturbed():
                 from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
             make = partial(Queue, None if committer == "native" else self._spark(stack))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Packages that Arrow imports if they are installed, and does not need.
 NOT_NEEDED = ("numpy", "pandas")
@@ -29,12 +29,14 @@ def undisturbed() -> Iterator[None]:
         gc.enable()
 
 
-def leave_out(*packages: str) -> None:
-    """Make imports of some packages fail from now on, as if they were not installed.
+def leave_out(*packages: str) -> Callable[[], None]:
+    """Make imports of some packages fail, as if they were not installed, until the function that it returns is called.
 
     This is only for a process that does one thing and does not need them.
     """
-    sys.meta_path.insert(0, _LeftOut(frozenset(packages)))
+    finder: Any = _LeftOut(frozenset(packages))
+    sys.meta_path.insert(0, finder)
+    return lambda: sys.meta_path.remove(finder)
 
 
 class _LeftOut:
