@@ -29,6 +29,7 @@ from tubeq_spark.model.failures import error_texts
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.observe import notebook, progress, statistics
+from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
@@ -1309,15 +1310,23 @@ def first_tasks(tube: Tube, state: TaskState, count: int, where: str | None = No
     return list(islice(found, count))
 
 
-def details_of(tube: Tube, commits: int) -> TubeDetails:
-    """A tube as the report and the dashboard show it, with this many of its newest commits. Commits: none."""
+def details_of(tube: Tube, commits: int, minutes: Minutes | None = None) -> TubeDetails:
+    """A tube as the report and the dashboard show it. Commits: none.
+
+    Args:
+        tube: The tube.
+        commits: How many of its newest commits.
+        minutes: What was counted before; new commits are added.
+    """
+    minutes = Minutes() if minutes is None else minutes
     first = None
     for task in first_tasks(tube, TaskState.READY, 1):
         with suppress(TaskNotFoundError):  # the task has ended meanwhile
             first = tube.why(task.task_id)
     return TubeDetails(
-        progress.newest_commits(tube._ctx, commits),  # noqa: SLF001  (as above)
+        progress.count_minutes(tube._ctx, minutes, commits)[:commits],  # noqa: SLF001  (as above)
         tube.utubes(_UTUBES) if tube._ctx.driver.subqueues else None,  # noqa: SLF001
         tube._run(lambda ctx: read.failures(ctx, _ERRORS)),  # noqa: SLF001
         first,
+        minutes,
     )

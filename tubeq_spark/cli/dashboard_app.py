@@ -28,6 +28,7 @@ from tubeq_spark.markup import joined, table, tag
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import kind_of
 from tubeq_spark.observe import pages
+from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import take_snapshot
 from tubeq_spark.task import TaskState
 from tubeq_spark.tube import details_of, first_tasks
@@ -149,6 +150,7 @@ class _Dashboard:
         self._queue = queue
         self._looks = looks
         self._token = token
+        self._minutes: dict[str, Minutes] = {}
 
     def overview(self, request: Request) -> Response:
         """The page of all tubes, which a browser refreshes unless the user has stopped that."""
@@ -170,7 +172,7 @@ class _Dashboard:
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")
         tube = self._queue.tube(name)
-        details = details_of(tube, _COMMITS)
+        details = details_of(tube, _COMMITS, self._minutes.setdefault(name, Minutes()))
         parts = [
             tag("p", tag("a", "all tubes", href="/")),
             tag("p", f"{kicked} kicked.", class_="sound") if _is_number(kicked) else None,

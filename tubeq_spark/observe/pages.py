@@ -9,7 +9,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from tubeq_spark.markup import Html, joined, table, tag, with_code
-from tubeq_spark.model.times import from_us
+from tubeq_spark.model.times import from_us, to_us
+from tubeq_spark.observe.minutes import COUNTED, DAY
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.reports import TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
+    from tubeq_spark.observe.minutes import Minutes
     from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot
     from tubeq_spark.storage.note import Commit
 
@@ -127,12 +129,12 @@ def depth(metrics: TubeMetrics) -> Html:
     )
 
 
-def _legend() -> Html:
-    """What the colors of the bars mean."""
+def _legend(names: Iterable[str]) -> Html:
+    """What the colors of bars and lines mean."""
     parts: list[object] = []
-    for state in STATES:
-        rect = tag("rect", width="8", height="8", class_=state)
-        parts += [tag("svg", rect, class_="swatch", viewBox="0 0 8 8"), f" {state} "]
+    for name in names:
+        rect = tag("rect", width="8", height="8", class_=name)
+        parts += [tag("svg", rect, class_="swatch", viewBox="0 0 8 8"), f" {name} "]
     return joined(parts)
 
 
@@ -164,7 +166,7 @@ def overview(
             section(
                 "Tubes",
                 _wide(_depths(tubes, link)),
-                tag("p", _legend(), _measured(tubes), class_="dim"),
+                tag("p", _legend(STATES), _measured(tubes), class_="dim"),
             ),
             section("Sessions", *_sessions(snapshot)),
             section("Storage", _wide(_storage(tubes))),
@@ -314,9 +316,18 @@ def tube_now(tube: TubeSnapshot) -> Html:
 
 
 def now(details: TubeDetails, at: dt.datetime, of: str | None = None) -> Html:
-    """Why tasks of a tube wait, its failed tasks and its sub-queues, at a moment; `of` is its name for headings."""
+    """What has happened in a tube, why its tasks wait, its failed tasks and its sub-queues.
+
+    Args:
+        details: The tube.
+        at: The moment.
+        of: Its name for headings; `None` on its own page.
+    """
     in_which = "" if of is None else f" of {of}"
     found = {
+        "Tasks added, done and failed": _over_time(details.minutes, at)
+        if details.minutes.version >= 0
+        else None,
         "First ready task": None if details.first is None else [tag("p", details.first)],
         "Failures": _failures(details.failures) if details.failures else None,
         "Sub-queues": None if details.subqueues is None else _subqueues(details.subqueues, at),
@@ -324,6 +335,39 @@ def now(details: TubeDetails, at: dt.datetime, of: str | None = None) -> Html:
     return joined(
         section(f"{title}{in_which}", *parts) for title, parts in found.items() if parts is not None
     )
+
+
+def _over_time(minutes: Minutes, at: dt.datetime) -> list[Html]:
+    """Pictures of the tasks that were added, done and failed in the last hour and in the last day."""
+    hour = _picture("The last hour, by the minute", minutes.periods(to_us(at), 60, 1))
+    day = _picture("The last day, by 15 minutes", minutes.periods(to_us(at), DAY // 15, 15))
+    said = (
+        "A failed task was released or buried. The numbers come from the commits that the log still has, and from "
+        "those that the dashboard has shown before."
+    )
+    return [hour, day, tag("p", _legend(COUNTED), class_="dim"), tag("p", said, class_="dim")]
+
+
+def _picture(title: str, periods: Sequence[Mapping[str, int]]) -> Html:
+    most = max(max(each.values(), default=0) for each in periods)
+    said = ", ".join(f"{sum(each[name] for each in periods):,} {name}" for name in COUNTED)
+    lines = []
+    for name in COUNTED:
+        heights = [30 - 28 * each[name] / max(1, most) for each in periods]
+        points = " ".join(f"{x},{height:.1f}" for x, height in enumerate(heights))
+        lines.append(tag("polyline", points=points, class_=name))
+    drawn = tag(
+        "svg",
+        tag("title", said),
+        *lines,
+        class_="picture",
+        viewBox=f"0 0 {len(periods) - 1} 31",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"{title}: {said}",
+    )
+    text = f"{title}: {said}. Highest point: {most:,}."
+    return tag("figure", tag("figcaption", text), drawn)
 
 
 def _failures(failures: Mapping[str, int]) -> list[Html]:

@@ -13,11 +13,12 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tubeq_spark.observe.minutes import Minutes
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.note import Commit
 
-#: The most commits that are read at a time.
-_MOST = 2_000
+#: The most commits that are read at a time, and for the minutes of a tube.
+_MOST, _OF_MINUTES = 2_000, 1_000
 #: Verbs whose commits put and take tasks. An exchange acks, too: it updates what it takes.
 _PUTS, _TAKES, _EXCHANGE = frozenset({"put", "urgent"}), frozenset({"take"}), "exchange"
 
@@ -99,3 +100,11 @@ def moved(ctx: TubeContext, since: int, until: int) -> dict[str, int]:
 def newest_commits(ctx: TubeContext, limit: int) -> list[Commit]:
     """The newest commits to a tube's table, the newest first, with their notes."""
     return ctx.queue.engine.tables.commits(ctx.table.name, min(limit, _MOST))
+
+
+def count_minutes(ctx: TubeContext, minutes: Minutes, least: int) -> list[Commit]:
+    """Add a tube's new commits to its minutes; returns at least this many of its newest commits, if the log has them."""
+    new = min(_version(ctx) - minutes.version, _OF_MINUTES)
+    commits = newest_commits(ctx, max(new, least))
+    minutes.add(commits)
+    return commits

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tubeq_spark.observe.minutes import Minutes
+
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
@@ -58,12 +60,14 @@ class TubeDetails:
         subqueues: The sub-queues with the most tasks; `None` if its type has none.
         failures: The number of failed stored tasks, by the kind of their error.
         first: Why the first ready task is not handed out; `None` if none is ready.
+        minutes: Its tasks that were added, done and failed, by the minute.
     """
 
     commits: Sequence[Commit] = ()
     subqueues: Sequence[UtubeCounts] | None = None
     failures: Mapping[str, int] = field(default_factory=dict, hash=False)
     first: str | None = None
+    minutes: Minutes = field(default_factory=Minutes, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
