@@ -758,8 +758,8 @@ class Queue:
         Tasks keep their ids, times, attempts and errors; tubes keep their types, options, keys of
         puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
         its tubes and stop the producers, or pass `close=True`: then the tubes here refuse puts and takes
-        with an error that names the target, until somebody calls `Tube.resume`. A put that began
-        before the call, such as one that waits for room, may still land here and is not copied. A call
+        with an error that names the target, until somebody calls `Tube.resume`, and no tube is created here. A put
+        that was suspended meanwhile and lands here raises `CommitUnknownError`. A call
         that is killed may leave the tubes closed. After that use only one of the two locations.
 
         If the call is interrupted, nobody can open the target. Remove its files, and call again.
@@ -789,11 +789,11 @@ class Queue:
         if self.engine != "native":
             msg = "copy_to needs the native engine: open the queue with engine='native'"
             raise StoreError(msg)
+        validation.boolean("close", close)
         for name, swept in self.sweep().tubes.items():
             if swept.error is not None:
                 msg = f"nothing was copied, because of tube {name!r}: {swept.error}"
                 raise StoreError(msg)
-        validation.boolean("close", close)
         return copying.copy(self._context, self._contexts(), target, storage_options, close=close)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:

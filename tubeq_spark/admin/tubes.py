@@ -61,6 +61,11 @@ def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None
     return tube._run(verb, name=name)  # noqa: SLF001  (as above)
 
 
+def put_into(tube: Tube, verb: Callable[[TubeContext], T], *, name: str) -> T:
+    """Run a verb that puts tasks, and is not a method of `Tube`, as `Tube.put` is run."""
+    return tube._put(verb, name=name)  # noqa: SLF001  (as above)
+
+
 def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
     """Create the objects that the verbs of a tube need.
 
@@ -111,7 +116,8 @@ def create(
         TubeExistsError: The name is in use.
         InvalidOptionError: The payload has columns that tubes, or tables, must not have; or the existing tube has
             other options, which the request refuses. No tube was made.
-        StoreError: Another table or file is in the place of its table; no tube was created.
+        StoreError: Another table or file is in the place of its table, or the queue was moved to another place; no
+            tube was created.
     """
     dead = DeadSessionJudge(queue.session, queue.now_us())
     while True:
@@ -119,6 +125,9 @@ def create(
         folded = new.name.lower()
         known = next((r for r in everything if r.is_live and r.name.lower() == folded), None)
         if known is None:
+            for other in everything:
+                if other.is_live:
+                    other.require_here()
             table = _make_unused(queue, new, {r.table.lower() for r in everything})
             record = TubeRecord(
                 new.name, table, 0, new.driver.name, new.options, queue.now_us(), owner

@@ -202,6 +202,8 @@ def why(ctx: TubeContext, task_id: int) -> str:
         reason = f"is not handed out any more: its time to live ended at {ended}"
     elif row.state is not TaskState.READY:
         reason = _by_state(row)
+    elif ctx.record.moved_to is not None:
+        reason = f"waits: its tube was moved to {ctx.record.moved_to}, so use the queue there"
     elif ctx.record.paused:
         reason = "waits: its tube is paused"
     else:
