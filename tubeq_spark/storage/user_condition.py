@@ -19,6 +19,7 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import expression as ours
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, evaluate
 
 try:
@@ -36,6 +37,9 @@ _HELP = (
     "possible are AND, OR, NOT, = <> < <= > >=, IN, BETWEEN, LIKE, IS NULL, texts in single quotes, numbers, "
     "TIMESTAMP '2026-11-21 08:30:00', coalesce, contains, endswith, length, startswith and the columns"
 )
+
+
+_MOMENT = ARROW_TYPES[ours.Type.TIMESTAMP]
 
 
 class _Dialect(Spark):
@@ -97,8 +101,10 @@ def _value(node: exp.Expr, columns: ShownColumns) -> ours.Expression:
 
 def _kind(value: ours.Expression, node: exp.Expr, columns: ShownColumns) -> pa.DataType:
     """The type of a node's value. Arrow refuses parts whose types do not fit."""
+    # A stored column without a shown one of its name is a moment.
+    kinds = {name: kind for name, (_, kind) in columns.items()}
     try:
-        return evaluate(value, lambda _, name: pa.nulls(0, columns[name][1])).type
+        return evaluate(value, lambda _, name: pa.nulls(0, kinds.get(name, _MOMENT))).type
     except (pa.ArrowException, NotByArrowError) as error:
         raise ValueError(f"{node} is not possible: {error}") from None
 

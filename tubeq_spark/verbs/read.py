@@ -15,7 +15,7 @@ from tubeq_spark.model.stored_task import session_of
 from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.context import translated
-from tubeq_spark.storage.expression import TRUE, Type, literal, null, row
+from tubeq_spark.storage.expression import any_of, row
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
 
@@ -149,14 +149,20 @@ def tasks_by_state(
 
     `page` tasks are read at a time.
     """
-    condition: Expression = TRUE
-    if where is not None:
-        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+    return _pages(ctx, state, ctx.queue.now_us(), page, ctx.table.fulfils(where, state))
 
-        owner = row().owner if state is TaskState.TAKEN else null(Type.STRING)
-        own = {"state": (literal(state.value), pa.string()), "owner": (owner, pa.string())}
-        condition = condition_of(where, {**ctx.table.shown, **own})
-    return _pages(ctx, state, ctx.queue.now_us(), page, condition)
+
+def matching(ctx: TubeContext, where: str) -> Expression:
+    """Tasks in any state that fulfil a program's condition at this moment."""
+    now_us = ctx.queue.now_us()
+    over = ctx.queue.lapsed.owners(now_us)
+    states = (ctx.table.is_in(s, now_us, over) & ctx.table.fulfils(where, s) for s in TaskState)
+    return any_of(*states)
+
+
+def count_where(ctx: TubeContext, where: str) -> int:
+    """The number of tasks in any state that fulfil a program's condition."""
+    return ctx.reader.count(matching(ctx, where), skips=())
 
 
 def _told(ctx: TubeContext, read: Callable[[], T]) -> T:

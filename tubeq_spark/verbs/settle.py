@@ -181,7 +181,7 @@ def settle(ctx: TubeContext, verb: Verb, ids: Sequence[int]) -> list[Task]:
             found = held(ctx, ids, now_us, remembered=remembered)
         else:
             found = _anywhere(ctx, verb, ids, now_us, remembered=remembered)
-        return _plan(ctx, verb, found, now_us)
+        return plan(ctx, verb, found, now_us)
 
     tasks = ctx.queue.loop.run(verb.name, ctx.table_lock, attempt)
     follow_up(ctx, verb)
@@ -250,9 +250,10 @@ def still_held(ctx: TubeContext, ids: Sequence[int]) -> set[int]:
     return {row.task_id for row in ctx.reader.by_ids(ids) if row.held_by(owner, now_us)}
 
 
-def _plan(
+def plan(
     ctx: TubeContext, verb: Verb, found: Sequence[StoredTask], now_us: int
 ) -> Plan[list[Task]]:
+    """Plan one commit of a verb on stored rows."""
     rows = [row for row in found if row.state is not verb.stays]
     if not rows:
         return Plan(None, lambda _: [row.task() for row in found])

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.expression import TRUE, Seconds, Type, all_of, integer, null, row, small
+from tubeq_spark.storage.expression import (
+    TRUE,
+    Before,
+    Seconds,
+    Type,
+    all_of,
+    case,
+    integer,
+    literal,
+    null,
+    row,
+    small,
+)
 from tubeq_spark.storage.query import Select, Struct, named
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
@@ -42,9 +54,10 @@ WHOLE_UTUBES = ("utube",)
 _ROW = row()
 _MOMENT = pa.timestamp("us", "UTC")
 
+#: The columns of a row that no session holds. Its state is not known here.
 _SHOWN: ShownColumns = {
     "task_id": (_ROW.task_id, pa.int64()),
-    "state": (_ROW.state, pa.string()),
+    "state": (null(Type.STRING), pa.string()),
     "pri": (_ROW.pri, pa.int64()),
     "utube": (_ROW.utube, pa.string()),
     "data": (_ROW.data, pa.string()),
@@ -53,7 +66,6 @@ _SHOWN: ShownColumns = {
     "ttr": (Seconds(_ROW.ttr), pa.int64()),
     "next_event": (_ROW.next_event, _MOMENT),
     "attempts": (_ROW.attempts, pa.int64()),
-    # No session holds a buried task.
     "owner": (null(Type.STRING), pa.string()),
     "taken_at": (null(Type.TIMESTAMP), _MOMENT),
     "error": (_ROW.error, pa.string()),
@@ -82,12 +94,30 @@ class TubeTable:
     unique_for_us: int | None = None
     max_attempts: int | None = None
 
-    @property
-    def shown(self) -> ShownColumns:
-        """The columns of `Tube.df`, for a buried row, by the names that programs use in conditions."""
-        if self.payload_columns is None:
-            return _SHOWN
-        return {**_SHOWN, "data": (_ROW.data, pa.struct([]))}
+    def shown(self, state: TaskState) -> ShownColumns:
+        """The columns of `Tube.df`, for a row in an effective state, by the names that programs use in conditions."""
+        own = {"state": literal(state.value)}
+        if state is TaskState.TAKEN:
+            own |= {"owner": Before(_ROW.owner), "taken_at": _ROW.since}
+        else:
+            is_stored = _ROW.state == state.value
+            own["next_event"] = case((is_stored, _ROW.next_event), other=_ROW.expires_at)
+        shown = {name: (own.get(name, value), kind) for name, (value, kind) in _SHOWN.items()}
+        if self.payload_columns is not None:
+            shown["data"] = (_ROW.data, pa.struct([]))
+        return shown
+
+    def fulfils(self, where: str | None, state: TaskState) -> Expression:
+        """Rows in an effective state that fulfil a program's condition; all of them without one.
+
+        Raises:
+            InvalidOptionError: It is no condition.
+        """
+        if where is None:
+            return TRUE
+        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+
+        return condition_of(where, self.shown(state))
 
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of tasks, and the tombstone. All other rows have the negated id of the tube."""
