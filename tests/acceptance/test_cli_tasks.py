@@ -18,7 +18,7 @@ import pytest
 from tests.acceptance.support import calls, counts, data_of, put_and_take, take
 from tubeq_spark import Backoff, Queue, Task, TaskState, Tube
 from tubeq_spark.cli.call import Call
-from tubeq_spark.verbs import settle_batch
+from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -435,7 +435,7 @@ def test_delete_where_a_condition_holds_checks_it_when_it_deletes_and_goes_on_to
 ) -> None:
     tube = tubeq.tube("fifottl", ttr=60)
     tube.put_many(range(7))
-    monkeypatch.setattr(settle_batch, "_MOST", 2)
+    monkeypatch.setattr(settle, "_DELETED", 2)
     asked = []
 
     def agrees(_: Call, question: str, *_more: object, **_named: object) -> None:

@@ -26,7 +26,7 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.spark import quoting, render
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.user_condition import condition_of
+from tubeq_spark.storage.user_condition import condition_of, shown
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ TABLE = TubeTable("t", 1, ("pri", "task_id"))
 
 
 def read(text: str) -> Expression:
-    found = condition_of(text, TABLE.shown(TaskState.BURIED))
+    found = condition_of(text, shown(TaskState.BURIED, typed=False))
     assert isinstance(found, Compared)
     assert (found.sign, found.right) == ("<=>", TRUE)
     return found.left
@@ -212,8 +212,7 @@ def test_condition_when_the_payload_has_a_schema_knows_no_text_of_it() -> None:
     typed = TubeTable("t", 1, ("task_id",), ("n",))
 
     assert (
-        render.text_of(condition_of("data IS NULL", typed.shown(TaskState.BURIED)))
-        == "(data IS NULL) <=> TRUE"
+        render.text_of(typed.fulfils("data IS NULL", TaskState.BURIED)) == "(data IS NULL) <=> TRUE"
     )
     with pytest.raises(InvalidOptionError, match="struct"):
-        condition_of("data = 'a'", typed.shown(TaskState.BURIED))
+        typed.fulfils("data = 'a'", TaskState.BURIED)

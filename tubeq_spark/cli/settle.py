@@ -144,7 +144,7 @@ def delete(
             return
         from tubeq_spark.admin.tubes import perform_in  # noqa: PLC0415  as in call
         from tubeq_spark.verbs.read import count_where  # noqa: PLC0415
-        from tubeq_spark.verbs.settle_batch import delete_where  # noqa: PLC0415
+        from tubeq_spark.verbs.settle import delete_where  # noqa: PLC0415
 
         found = perform_in(source, lambda ctx: count_where(ctx, where))
         question = f"Delete {plural(found, 'task')} of {tube}?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.admin.tubes import context_of, perform_in, put_into
+from tubeq_spark.admin.tubes import context_of, perform_in
 from tubeq_spark.errors import (
     NotTakenError,
     TaskNotFoundError,
@@ -107,7 +107,7 @@ class Queue15:
 
         def verb(to: Tube) -> Task15 | None:
             urgent = lambda ctx: verbs.urgent(ctx, list(data), options)  # noqa: E731
-            return self._new(to, put_into(to, urgent, name="urgent"))
+            return self._new(to, perform_in(to, urgent, name="urgent", puts=True))
 
         return self._index.in_tube(tube, verb)
 

@@ -36,6 +36,7 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
+from tubeq_spark.verbs.read import matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 #: If one candidate of a take is unreadable, this many are checked, so that one commit buries many.
 _LOOK_AHEAD = 1_000
+#: The most tasks of one commit of `delete_where`.
+_DELETED = 10_000
 
 
 # -- the verbs ---------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ def settle(ctx: TubeContext, verb: Verb, ids: Sequence[int]) -> list[Task]:
             found = held(ctx, ids, now_us, remembered=remembered)
         else:
             found = _anywhere(ctx, verb, ids, now_us, remembered=remembered)
-        return plan(ctx, verb, found, now_us)
+        return _plan(ctx, verb, found, now_us)
 
     tasks = ctx.queue.loop.run(verb.name, ctx.table_lock, attempt)
     follow_up(ctx, verb)
@@ -250,10 +253,9 @@ def still_held(ctx: TubeContext, ids: Sequence[int]) -> set[int]:
     return {row.task_id for row in ctx.reader.by_ids(ids) if row.held_by(owner, now_us)}
 
 
-def plan(
+def _plan(
     ctx: TubeContext, verb: Verb, found: Sequence[StoredTask], now_us: int
 ) -> Plan[list[Task]]:
-    """Plan one commit of a verb on stored rows."""
     rows = [row for row in found if row.state is not verb.stays]
     if not rows:
         return Plan(None, lambda _: [row.task() for row in found])
@@ -329,6 +331,23 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
     return each(lambda ids: ack(ctx, ids), requests)
+
+
+def delete_where(ctx: TubeContext, where: str) -> list[Task]:
+    """Remove the first 10,000 tasks, in any state, that fulfil a program's condition.
+
+    The condition is checked for each attempt, and the commit fails if one of the tasks has changed since. One commit,
+    one more if time has changed tasks. If it removes none, none is left.
+    """
+    end_due(ctx, ctx.queue.now_us())
+
+    def attempt() -> Plan[list[Task]]:
+        found = ctx.reader.of(matching(ctx, where), order=ctx.table.order, limit=_DELETED, skips=())
+        return _plan(ctx, DELETE, found, ctx.queue.now_us())
+
+    deleted = ctx.queue.loop.run(DELETE.name, ctx.table_lock, attempt)
+    follow_up(ctx, DELETE)
+    return deleted
 
 
 def buries_unreadable(

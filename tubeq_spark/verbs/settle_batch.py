@@ -1,4 +1,4 @@
-"""Verbs on tasks that no caller names: ack, release, bury, touch of a batch, kick by number or condition, delete by condition.
+"""Verbs on tasks that no caller names: ack, release, bury, touch of a batch, and kick by number or by a condition.
 
 A batch settles the remaining tasks of one take as `settle` does, without their ids.
 The tasks of one take are one lease segment, from which other verbs may have taken some. If it is empty, or if leases of
@@ -30,20 +30,9 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.task import Task, TaskState
+from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.read import matching
-from tubeq_spark.verbs.settle import (
-    DELETE,
-    KICK,
-    RENEW,
-    Decision,
-    Verb,
-    follow_up,
-    plan,
-    release,
-    settlement,
-)
+from tubeq_spark.verbs.settle import KICK, RENEW, Decision, Verb, follow_up, release, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,8 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The most tasks of one commit of `delete_where`.
-_MOST = 10_000
 #: The tasks of an empty batch.
 _NOTHING_TAKEN = Taken(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
@@ -312,20 +299,3 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
     if kicked:
         ctx.table_lock.wake_takes()
     return kicked
-
-
-def delete_where(ctx: TubeContext, where: str) -> list[Task]:
-    """Remove the first 10,000 tasks, in any state, that fulfil a program's condition.
-
-    The condition is checked for each attempt, and the commit fails if one of the tasks has changed since. One commit,
-    one more if time has changed tasks. If it removes none, none is left.
-    """
-    end_due(ctx, ctx.queue.now_us())
-
-    def attempt() -> Plan[list[Task]]:
-        found = ctx.reader.of(matching(ctx, where), order=ctx.table.order, limit=_MOST, skips=())
-        return plan(ctx, DELETE, found, ctx.queue.now_us())
-
-    deleted = ctx.queue.loop.run(DELETE.name, ctx.table_lock, attempt)
-    follow_up(ctx, DELETE)
-    return deleted

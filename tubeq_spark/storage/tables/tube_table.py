@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.expression import (
-    TRUE,
-    Before,
-    Seconds,
-    Type,
-    all_of,
-    case,
-    integer,
-    literal,
-    null,
-    row,
-    small,
-)
+from tubeq_spark.storage.expression import TRUE, Type, all_of, integer, row, small
 from tubeq_spark.storage.query import Select, Struct, named
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
@@ -35,10 +21,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression, Row
     from tubeq_spark.storage.query import Parts
 
-    #: Columns that programs know by names in lower case: their values for a stored row, and the types in which the
-    #: table stores them.
-    ShownColumns: TypeAlias = Mapping[str, tuple[Expression, pa.DataType]]
-
 #: The segment of the tombstone of a dropped tube. It never has tasks.
 SEGMENT_0 = 0
 #: The segments of the gates of takes (`gates`), and those of the taken-utube rows. No lease segment has such a number
@@ -52,24 +34,6 @@ OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
 _ROW = row()
-_MOMENT = pa.timestamp("us", "UTC")
-
-#: The columns of a row that no session holds. Its state is not known here.
-_SHOWN: ShownColumns = {
-    "task_id": (_ROW.task_id, pa.int64()),
-    "state": (null(Type.STRING), pa.string()),
-    "pri": (_ROW.pri, pa.int64()),
-    "utube": (_ROW.utube, pa.string()),
-    "data": (_ROW.data, pa.string()),
-    "created": (_ROW.created, _MOMENT),
-    "ttl": (Seconds(_ROW.ttl), pa.int64()),
-    "ttr": (Seconds(_ROW.ttr), pa.int64()),
-    "next_event": (_ROW.next_event, _MOMENT),
-    "attempts": (_ROW.attempts, pa.int64()),
-    "owner": (null(Type.STRING), pa.string()),
-    "taken_at": (null(Type.TIMESTAMP), _MOMENT),
-    "error": (_ROW.error, pa.string()),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +58,6 @@ class TubeTable:
     unique_for_us: int | None = None
     max_attempts: int | None = None
 
-    def shown(self, state: TaskState) -> ShownColumns:
-        """The columns of `Tube.df`, for a row in an effective state, by the names that programs use in conditions."""
-        own = {"state": literal(state.value)}
-        if state is TaskState.TAKEN:
-            own |= {"owner": Before(_ROW.owner), "taken_at": _ROW.since}
-        else:
-            is_stored = _ROW.state == state.value
-            own["next_event"] = case((is_stored, _ROW.next_event), other=_ROW.expires_at)
-        shown = {name: (own.get(name, value), kind) for name, (value, kind) in _SHOWN.items()}
-        if self.payload_columns is not None:
-            shown["data"] = (_ROW.data, pa.struct([]))
-        return shown
-
     def fulfils(self, where: str | None, state: TaskState) -> Expression:
         """Rows in an effective state that fulfil a program's condition; all of them without one.
 
@@ -115,9 +66,9 @@ class TubeTable:
         """
         if where is None:
             return TRUE
-        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+        from tubeq_spark.storage.user_condition import condition_of, shown  # noqa: PLC0415  (needs an extra)
 
-        return condition_of(where, self.shown(state))
+        return condition_of(where, shown(state, typed=self.payload_columns is not None))
 
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of tasks, and the tombstone. All other rows have the negated id of the tube."""
