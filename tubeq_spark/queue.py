@@ -173,9 +173,11 @@ class Queue:
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
         a session.
         """
-        if location is None and isinstance(spark, str | PurePath):
+        if isinstance(spark, str | PurePath):
+            if location is not None:
+                validation.refuse("spark", spark, "a session or None, as there is a location")
             spark, location = None, spark
-        session = cast("SparkSession | None", spark)
+        session = spark
 
         def make() -> Engines:
             return engines_of(session, location, engine, storage_options)

@@ -21,8 +21,6 @@ from tubeq_spark.cli.call import Call
 from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.acceptance.command_line import Tubeq
     from tubeq_spark import SweepReport
 
@@ -87,15 +85,7 @@ def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq) -> None:
     assert json.loads(result.stderr) == {"note": said}
 
 
-@pytest.fixture
-def _ctrl_c_comes() -> Iterator[None]:
-    """Ctrl-C is not ignored, as a shell does it for a program in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_ctrl_c_comes")
+@pytest.mark.usefixtures("ctrl_c_comes")
 @pytest.mark.parametrize(
     ("number", "times", "said"),
     [
@@ -463,8 +453,10 @@ def test_peek_and_tasks_show_the_error(tubeq: Tubeq) -> None:
     assert shown == f'{task.task_id}\tburied\t"a"\nValueError: no address\n  File job.py\n'
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("ctrl_c_comes")
 def test_sweep_every_goes_on_after_a_failed_sweep_until_it_is_stopped(
-    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch
+    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     tube, sleep = tubeq.tube("fifottl"), tubeq.clock.sleep
     tube.put("a", delay=30)
@@ -480,7 +472,7 @@ def test_sweep_every_goes_on_after_a_failed_sweep_until_it_is_stopped(
     def sleep_or_stop(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 3:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
         sleep(seconds)
 
     monkeypatch.setattr(Queue, "sweep", sweep_or_fail)

@@ -20,7 +20,7 @@ from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
 from tubeq_spark.model.tube_types import order_of
-from tubeq_spark.payloads.ddl import columns_of, without_not_null
+from tubeq_spark.payloads.ddl import are_same, columns_of, without_not_null
 from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
@@ -138,7 +138,10 @@ def create(
         elif known.type in queue.drivers and _is_emptied(queue, known):
             mark_dropped(queue, known)
         else:
-            refuse_other(known.name, known.type, known.options, new)
+            options, schema = known.options, new.options.schema
+            if are_same(options.schema, schema):
+                options = replace(options, schema=schema)
+            refuse_other(known.name, known.type, options, new)
             return known, False
 
 

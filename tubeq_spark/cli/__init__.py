@@ -32,12 +32,17 @@ def run_tubeq(*arguments: str) -> int:
     if is_usual:
         # While modules are imported, Ctrl-C ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    app = _imported_app()
-    if is_usual:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        try:
+            app = _imported_app()
+        finally:
+            if is_usual:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         app(args=arguments)
     except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"tubeq: {end.code}\n")
+            return 3
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         # typer reads the commands before it handles Ctrl-C.

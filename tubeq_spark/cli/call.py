@@ -87,12 +87,16 @@ class Call:
 
     @contextmanager
     def opened(
-        self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
+        self,
+        session_uuid: uuid.UUID | str | None = None,
+        *,
+        create: bool = False,
+        horizon: float = _HORIZON,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
         committer, config = self.settings.committer(), self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
-        config = replace(config, number_horizon=min(config.number_horizon, _HORIZON))
+        config = replace(config, number_horizon=min(config.number_horizon, horizon))
         how = {"engine": committer, "session_uuid": session_uuid, "config": config}
         with ExitStack() as stack:
             if committer == "native":
@@ -270,9 +274,13 @@ def as_dict(task: Task) -> dict[str, Any]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then."""
+    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then.
+
+    The block must not have an `answering`, to which Ctrl-C is the end by an error.
+    """
     try:
-        yield
+        with _terminating():
+            yield
     except KeyboardInterrupt:
         return
     except SystemExit as end:
