@@ -427,7 +427,7 @@ class Tube:
         return put_batch
 
     def _put(
-        self, verb: Callable[[TubeContext], T], *, name: str | None = "put", on_spark: bool = False
+        self, verb: Callable[[TubeContext], T], *, name: str = "put", on_spark: bool = False
     ) -> T:
         """Run a verb that puts tasks. Each of its attempts is refused if the tube was moved to another place.
 

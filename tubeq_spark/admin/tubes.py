@@ -46,23 +46,19 @@ def context_of(tube: Tube) -> TubeContext:
     return tube._ctx  # noqa: SLF001  (the façade keeps it from programs, not from the package)
 
 
-def perform_in(
-    tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None = None, puts: bool = False
-) -> T:
+def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None = None) -> T:
     """Run a verb that is not a method of `Tube` as these are run, by the tube's newest record.
 
     Args:
         tube: The tube.
         verb: The verb.
         name: The name of its span, if the program wants one.
-        puts: Whether it puts tasks.
 
     Raises:
         QueueStateError: The queue is not running.
         TubeNotFoundError: The tube was dropped.
     """
-    run = tube._put if puts else tube._run  # noqa: SLF001  (as above)
-    return run(verb, name=name)
+    return tube._run(verb, name=name)  # noqa: SLF001  (as above)
 
 
 def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:

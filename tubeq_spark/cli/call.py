@@ -118,24 +118,20 @@ class Call:
         return queue
 
     @contextmanager
-    def program(
-        self, *, on_spark: bool = True, create: bool = False
-    ) -> Iterator[tuple[SparkSession | None, Queue]]:
-        """Open the queue as `queue` does, for a program that runs for long.
+    def program(self, *, create: bool = False) -> Iterator[tuple[SparkSession, Queue]]:
+        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session.
 
         Args:
-            on_spark: Whether the program needs a Spark session; else there is one only if Spark commits.
             create: Whether to create the queue if the location has none.
         """
         with self.answering(), _terminating(), ExitStack() as stack:
-            committer, spark = self.settings.committer(), None
-            if on_spark or committer != "native":
-                # On a terminal Spark's own bar shows the progress of a long statement.
-                bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
-                spark = self._spark(stack, **bar)
+            # On a terminal Spark's own bar shows the progress of a long statement.
+            bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
+            spark = self._spark(stack, **bar)
             from tubeq_spark.queue import Queue  # noqa: PLC0415  as above
 
-            how = {"engine": committer, "config": self.settings.config, "create": create}
+            committer, config = self.settings.committer(), self.settings.config
+            how = {"engine": committer, "config": config, "create": create}
             yield spark, self._entered(stack, partial(Queue, spark), **how)
 
     @contextmanager

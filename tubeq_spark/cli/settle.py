@@ -143,10 +143,10 @@ def delete(
             call.show_tasks(source.delete_many(task_ids or []))
             return
         from tubeq_spark.admin.tubes import perform_in  # noqa: PLC0415  as in call
-        from tubeq_spark.verbs.read import count_where  # noqa: PLC0415
+        from tubeq_spark.verbs.read import matching  # noqa: PLC0415
         from tubeq_spark.verbs.settle import delete_where  # noqa: PLC0415
 
-        found = perform_in(source, lambda ctx: count_where(ctx, where))
+        found = perform_in(source, lambda ctx: ctx.reader.count(matching(ctx, where), skips=()))
         question = f"Delete {plural(found, 'task')} of {tube}?"
         call.require_yes(question, "nothing was deleted", yes=yes)
         while deleted := perform_in(source, lambda ctx: delete_where(ctx, where), name="delete"):

@@ -87,14 +87,15 @@ def sweeper(
     ] = None,
 ) -> None:
     """Sweep as a stream of Spark, until stopped."""
+    if once:
+        sweep(ctx, every=None, purge=False)
+        return
     call: Call = ctx.obj
-    with call.program(on_spark=not once) as (spark, queue):
-        if once:
-            raise typer.Exit(ExitCode.DONE if _sweep_once(call, queue) else ExitCode.FAILED)
+    with call.program() as (spark, queue):
         from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  as in call
         from tubeq_spark.streams.process import start_ticking  # noqa: PLC0415
 
-        if spark is None or not is_classic(spark):
+        if not is_classic(spark):
             msg = "a Spark Connect server cannot run the stream: use --once, or tubeq sweep --every"
             raise BadUseError(msg)
 

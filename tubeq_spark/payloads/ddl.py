@@ -85,12 +85,12 @@ def check_payload(ddl: str, *, has_spark: bool) -> None:
 
 
 def are_same(one: str | None, other: str | None) -> bool:
-    """Whether two texts are DDL of the same columns, or both `None`."""
-    if one is None or other is None:
-        return one is other
+    """Whether two texts are DDL of the same columns, or both `None`. Types with a length must be written alike."""
+    if one == other or one is None or other is None:
+        return one == other
     parsed, also = _Ddl(one, _LEVELS), _Ddl(other, _LEVELS)
     is_same: bool = parsed.columns().equals(also.columns(), check_metadata=True)
-    return is_same and parsed.texts == also.texts
+    return is_same and not (parsed.types | also.types) & _TEXTS
 
 
 def without_not_null(ddl: str) -> str:
@@ -111,9 +111,6 @@ class _Ddl:
         self._levels = levels
         #: The lower-case names of the types that it has found.
         self.types: set[str] = set()
-        #: The types with a length, each with the number of its column. All of them are text in Arrow.
-        self.texts: list[tuple[int | str, ...]] = []
-        self._column = 0
 
     def columns(self) -> pa.StructType:
         """All columns."""
@@ -138,7 +135,6 @@ class _Ddl:
         if _NAME.fullmatch(self._next()) is None:
             raise self._unexpected()
         name = self._taken()
-        self._column += 1
         if name.startswith("`"):
             name = name[1:-1].replace("``", "`")
         if _NOT_IN_NAMES.intersection(name):
@@ -171,7 +167,7 @@ class _Ddl:
         self._taken()
         self.types.add(name)
         if name in _TEXTS:
-            self.texts.append((self._column, name, *self._numbers(1)))
+            self._numbers(1)
             return pa.string()
         return self._decimal() if simple is None else simple
 

@@ -107,7 +107,8 @@ class Queue15:
 
         def verb(to: Tube) -> Task15 | None:
             urgent = lambda ctx: verbs.urgent(ctx, list(data), options)  # noqa: E731
-            return self._new(to, perform_in(to, urgent, name="urgent", puts=True))
+            put = to._put(urgent, name="urgent")  # noqa: SLF001  (kept from programs, not from the package)
+            return self._new(to, put)
 
         return self._index.in_tube(tube, verb)
 

@@ -160,11 +160,6 @@ def matching(ctx: TubeContext, where: str) -> Expression:
     return any_of(*states)
 
 
-def count_where(ctx: TubeContext, where: str) -> int:
-    """The number of tasks in any state that fulfil a program's condition."""
-    return ctx.reader.count(matching(ctx, where), skips=())
-
-
 def _told(ctx: TubeContext, read: Callable[[], T]) -> T:
     return ctx.queue.uninterrupted(lambda: translated(ctx, read))
 
