@@ -314,6 +314,7 @@ class Queue:
             type: Name of a driver.
             if_not_exists: Whether to return an existing tube of this name and type, with its own options. A
                 given option that differs from these is a warning in the log; with `"same"` it is an error.
+                Of a `schema` the columns are compared, not the text.
             temporary: Whether to drop the tube when this queue closes, or when its session is dead.
             on_task_change: See `Tube.on_task_change`.
             pri: Default priority of its tasks.

@@ -236,7 +236,8 @@ class Tube:
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
-            CommitUnknownError: The answer was lost; the task may have been added.
+            CommitUnknownError: The answer was lost; the task may have been added. Or this process was suspended
+                while the queue was moved: the task may be at the old place only.
 
         Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with a
         capacity with other puts, but never with takes and acks. If the tube is full, one more commit
