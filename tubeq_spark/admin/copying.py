@@ -35,11 +35,7 @@ from tubeq_spark.storage.native.file_copy import copy_table
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, named
 from tubeq_spark.storage.tables.registry import without_move
-from tubeq_spark.storage.tables.schema import (
-    LOG_CLEANUP,
-    new_registry,
-    new_sessions,
-)
+from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
