@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import uuid
 from contextlib import nullcontext
@@ -159,3 +160,11 @@ def schema(spark: SparkSession) -> Iterator[str]:
     spark.sql(f"CREATE SCHEMA {name}")
     yield f"spark_catalog.{name}"
     spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture
+def ctrl_c_comes() -> Iterator[None]:
+    """Ctrl-C is not ignored, as a shell does it for a program in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

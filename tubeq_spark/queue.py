@@ -173,9 +173,11 @@ class Queue:
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
         a session.
         """
-        if location is None and isinstance(spark, str | PurePath):
+        if isinstance(spark, str | PurePath):
+            if location is not None:
+                validation.refuse("spark", spark, "a session or None, as there is a location")
             spark, location = None, spark
-        session = cast("SparkSession | None", spark)
+        session = spark
 
         def make() -> Engines:
             return engines_of(session, location, engine, storage_options)
@@ -312,6 +314,7 @@ class Queue:
             type: Name of a driver.
             if_not_exists: Whether to return an existing tube of this name and type, with its own options. A
                 given option that differs from these is a warning in the log; with `"same"` it is an error.
+                Of a `schema` the columns are compared, not the text.
             temporary: Whether to drop the tube when this queue closes, or when its session is dead.
             on_task_change: See `Tube.on_task_change`.
             pri: Default priority of its tasks.
@@ -758,8 +761,8 @@ class Queue:
         Tasks keep their ids, times, attempts and errors; tubes keep their types, options, keys of
         puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
         its tubes and stop the producers, or pass `close=True`: then the tubes here refuse puts and takes
-        with an error that names the target, until somebody calls `Tube.resume`. A put that began
-        before the call, such as one that waits for room, may still land here and is not copied. A call
+        with an error that names the target, until somebody calls `Tube.resume`, and no tube is created here. A put
+        that was suspended meanwhile and lands here raises `CommitUnknownError`. A call
         that is killed may leave the tubes closed. After that use only one of the two locations.
 
         If the call is interrupted, nobody can open the target. Remove its files, and call again.
@@ -789,11 +792,11 @@ class Queue:
         if self.engine != "native":
             msg = "copy_to needs the native engine: open the queue with engine='native'"
             raise StoreError(msg)
+        validation.boolean("close", close)
         for name, swept in self.sweep().tubes.items():
             if swept.error is not None:
                 msg = f"nothing was copied, because of tube {name!r}: {swept.error}"
                 raise StoreError(msg)
-        validation.boolean("close", close)
         return copying.copy(self._context, self._contexts(), target, storage_options, close=close)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tubeq_spark.batch import Batch
-from tubeq_spark.errors import TaskNotFoundError
+from tubeq_spark.errors import CommitUnknownError, StoreError, TaskNotFoundError
 from tubeq_spark.model import arguments, refusals, validation
 from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.failures import error_texts
@@ -237,7 +237,8 @@ class Tube:
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
-            CommitUnknownError: The answer was lost; the task may have been added.
+            CommitUnknownError: The answer was lost; the task may have been added. Or this process was suspended
+                while the queue was moved: the task may be at the old place only.
 
         Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with a
         capacity with other puts, but never with takes and acks. If the tube is full, one more commit
@@ -427,14 +428,25 @@ class Tube:
 
         return put_batch
 
-    def _put(self, verb: Callable[[TubeContext], T], *, on_spark: bool = False) -> T:
-        """Run a verb that puts tasks, unless the tube was moved to another place."""
+    def _put(
+        self, verb: Callable[[TubeContext], T], *, name: str = "put", on_spark: bool = False
+    ) -> T:
+        """Run a verb that puts tasks. Each of its attempts is refused if the tube was moved to another place.
+
+        Raises:
+            CommitUnknownError: The tube was moved before the commit, but this process was suspended, or slow.
+        """
 
         def here(ctx: TubeContext) -> T:
-            self._current.require_here(ctx.record)
-            return verb(ctx)
+            done = verb(ctx)
+            try:
+                self._current.newest().record.require_here()
+            except StoreError as error:
+                msg = f"{name}: what it committed is perhaps not where the queue is used: {error}"
+                raise CommitUnknownError(msg) from error
+            return done
 
-        return self._run(here, name="put", on_spark=on_spark)
+        return self._run(here, name=name, on_spark=on_spark)
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -519,7 +531,7 @@ class Tube:
             taken: Taken | None = self._together.submit(request)
             if taken is None or self._is_still_allowed(before, taken):
                 return taken
-        self._current.require_here(before)
+        before.require_here()
         return None
 
     def _is_still_allowed(self, before: TubeRecord, taken: Taken) -> bool:

@@ -17,10 +17,10 @@ import pytest
 
 from tests.acceptance.support import calls, counts, data_of, put_and_take, take
 from tubeq_spark import Backoff, Queue, Task, TaskState, Tube
+from tubeq_spark.cli.call import Call
+from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.acceptance.command_line import Tubeq
     from tubeq_spark import SweepReport
 
@@ -85,15 +85,7 @@ def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq) -> None:
     assert json.loads(result.stderr) == {"note": said}
 
 
-@pytest.fixture
-def _ctrl_c_comes() -> Iterator[None]:
-    """Ctrl-C is not ignored, as a shell does it for a program in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_ctrl_c_comes")
+@pytest.mark.usefixtures("ctrl_c_comes")
 @pytest.mark.parametrize(
     ("number", "times", "said"),
     [
@@ -403,6 +395,54 @@ def test_tasks_and_delete_where_a_condition_holds_find_tasks_in_all_states(tubeq
     assert counts(tubeq.queue, tube)["total"] == 1
 
 
+def test_tasks_and_delete_where_tasks_are_taken_go_by_their_holder_and_the_moment(
+    tubeq: Tubeq,
+) -> None:
+    tube = tubeq.tube("fifottl", ttr=60)
+    held = put_and_take(tube, "held")
+    lapsed = put_and_take(tube, "lapsed", ttr=1)
+    waiting = tube.put("waiting")
+    tubeq.clock.advance(2)
+
+    def found(where: str) -> list[int]:
+        return [int(task["task_id"]) for task in tubeq.json("tasks", tube.name, "--where", where)]
+
+    assert found("taken_at IS NOT NULL") == [held.task_id]
+    moment = f"TIMESTAMP '{held.taken_at:%Y-%m-%d %H:%M:%S.%f}'"
+    assert found(f"taken_at = {moment}") == [held.task_id]
+    assert found(f"owner = '{held.owner}' AND state = 't'") == [held.task_id]
+    assert found("taken_at IS NULL AND owner IS NULL") == [lapsed.task_id, waiting.task_id]
+    assert found("next_event IS NULL AND data = '\"lapsed\"'") == [lapsed.task_id]
+
+    tubeq("delete", tube.name, "--where", "taken_at IS NULL", "--yes")
+
+    assert data_of(tube.tasks_by_state("t")) == ["held"]
+    assert counts(tubeq.queue, tube)["total"] == 1
+
+
+def test_delete_where_a_condition_holds_checks_it_when_it_deletes_and_goes_on_to_the_end(
+    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = tubeq.tube("fifottl", ttr=60)
+    tube.put_many(range(7))
+    monkeypatch.setattr(settle, "_DELETED", 2)
+    asked = []
+
+    def agrees(_: Call, question: str, *_more: object, **_named: object) -> None:
+        asked.append(question)
+        tube.put(7)
+        tube.release(take(tube).task_id)  # the first one has one attempt by now
+
+    monkeypatch.setattr(Call, "require_yes", agrees)
+
+    deleted = tubeq.json("delete", tube.name, "--where", "attempts = 0")
+
+    assert asked == [f"Delete 7 tasks of {tube.name}?"]
+    assert [task["data"] for task in deleted] == [1, 2, 3, 4, 5, 6, 7]
+    assert data_of(tube.tasks_by_state("r")) == [0]
+    assert counts(tubeq.queue, tube) | {"done": 7, "total": 1} == counts(tubeq.queue, tube)
+
+
 def test_peek_and_tasks_show_the_error(tubeq: Tubeq) -> None:
     tube = tubeq.tube()
     task = tube.put("a")
@@ -413,8 +453,10 @@ def test_peek_and_tasks_show_the_error(tubeq: Tubeq) -> None:
     assert shown == f'{task.task_id}\tburied\t"a"\nValueError: no address\n  File job.py\n'
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("ctrl_c_comes")
 def test_sweep_every_goes_on_after_a_failed_sweep_until_it_is_stopped(
-    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch
+    tubeq: Tubeq, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     tube, sleep = tubeq.tube("fifottl"), tubeq.clock.sleep
     tube.put("a", delay=30)
@@ -430,7 +472,7 @@ def test_sweep_every_goes_on_after_a_failed_sweep_until_it_is_stopped(
     def sleep_or_stop(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 3:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
         sleep(seconds)
 
     monkeypatch.setattr(Queue, "sweep", sweep_or_fail)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.acceptance.command_line import invoke
 from tests.programs import environment
 from tests.waiting import until
 from tubeq_spark import PutItem, Queue
@@ -146,6 +147,7 @@ def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
     assert (code, result["buried"]) == (expected, 1)
 
 
+@pytest.mark.usefixtures("ctrl_c_comes")
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
     place: Path, queue: Queue, processes: str
@@ -272,6 +274,34 @@ def test_work_when_terminated_finishes_what_is_in_hand(
     assert (code, tasks["taken"]) == (0, 0)
     assert result["done"] == 20 - tasks["ready"] >= int(processes)
     assert {task.attempts for task in queue["jobs"].tasks_by_state("r")} <= {0}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+def test_work_when_stopped_before_it_has_begun_ends_as_asked(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def stopped(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Queue, "tube", stopped)
+
+    found = invoke("--location", queue.location, "work", "jobs", "time:sleep")
+
+    assert (found.exit_code, found.output) == (0, "")
+
+
+@pytest.mark.parametrize("code", ["'no settings'", "0", ""])
+def test_work_when_the_module_of_its_function_exits_says_so(place: Path, code: str) -> None:
+    (place / "exits.py").write_text(f"import sys\nsys.exit({code})\n")
+
+    ended_with, result = ended(started(place, "exits:handle"))
+
+    assert ended_with == 2
+    said = {"'no settings'": "no settings", "0": "0", "": "SystemExit"}[code]
+    assert result["err"] == (
+        '{"error": "BadUseError", "message": "the module of \'exits:handle\' cannot be imported: '
+        f'{said}", "exit_code": 2}}\n'
+    )
 
 
 def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:

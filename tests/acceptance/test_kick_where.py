@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
-from tubeq_spark import InvalidOptionError, PutItem
-from tubeq_spark.storage.user_condition import condition_of
+from tubeq_spark import InvalidOptionError, PutItem, TaskState
+from tubeq_spark.storage.user_condition import condition_of, shown
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Versions
@@ -89,11 +89,11 @@ def test_kick_where_a_condition_holds_kicks_these(mixed: Tube, where: str) -> No
 @pytest.mark.frames
 def test_kick_where_a_condition_holds_kicks_what_spark_finds_by_it(mixed: Tube) -> None:
     ctx, found = mixed._ctx, mixed.df().where("state = '!'")
-    assert found.columns == list(ctx.table.shown)
+    assert found.columns == list(shown(TaskState.BURIED, typed=False))
 
     for where, expected in PICKED.items():
         by_spark = found.where(where).orderBy("pri", "task_id").select("task_id").collect()
-        condition = condition_of(where, ctx.table.shown)
+        condition = condition_of(where, shown(TaskState.BURIED, typed=False))
         ids = ctx.reader.ids(
             ctx.table.is_buried(ctx.queue.now_us()) & condition, order=ctx.table.order
         )

@@ -71,12 +71,12 @@ def test_once_writes_down_what_is_due(
     code, said, complained = sweep_here("--location", location, "--once")
 
     assert first.stderr == ""
-    assert first.stdout == "timed: 1 readied, 1 expired, 1 released, 0 folded\n"
+    assert first.stdout == "timed: 1 readied, 1 expired, 1 released\n"
     assert counts(an_hour_ago, timed) == {"ready": 2, "delayed": 1, "done": 1, "total": 3}
     with pytest.raises(NotTakenError):
         timed.ack(task.task_id)
     assert (code, complained) == (0, "")
-    assert said.count(": 0 readied, 0 expired, 0 released") == 1
+    assert said.count(": nothing to do") == 1
 
 
 def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
@@ -92,7 +92,7 @@ def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
     code, result, said = sweep_here("--location", location, "--once")
 
     assert code == 3
-    assert "sound: 1 readied, 0 expired, 0 released, 0 folded" in result.splitlines()
+    assert {"sound: 1 readied", "broken: failed"} <= {*result.splitlines()}
     assert said.count("tubeq: tube broken failed: ") == 1
     assert "Traceback" not in said
 

@@ -364,6 +364,7 @@ def test_work_when_the_queue_is_closed_raises(session: Session, new_tube: NewTub
         mine.work(lambda _: opened.close(), idle=0)
 
 
+@pytest.mark.usefixtures("ctrl_c_comes")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_work_when_a_signal_comes_ends_after_the_task_in_hand(
     queue: Queue, new_tube: NewTube, number: int

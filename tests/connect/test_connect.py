@@ -187,7 +187,7 @@ def test_sweeper_over_connect_makes_one_pass_and_refuses_to_stream(
         queue.create_tube("timed", "fifottl").put("delayed", delay=60)
 
     assert sweeper.main([*arguments, "--once"]) == 0
-    assert capsys.readouterr().out.endswith("timed: 1 readied, 0 expired, 0 released, 0 folded\n")
+    assert capsys.readouterr().out.endswith("timed: 1 readied\n")
     assert sweeper.main(arguments) == 2
     assert capsys.readouterr().err == (
         "tubeq: a Spark Connect server cannot run the stream: use --once, or tubeq sweep --every\n"

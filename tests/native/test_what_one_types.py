@@ -19,6 +19,7 @@ from tubeq_spark import (
     Task,
     TaskState,
 )
+from tubeq_spark.payloads.ddl import are_same
 from tubeq_spark.testing import InMemoryQueue, ManualClock, task
 
 if TYPE_CHECKING:
@@ -211,3 +212,37 @@ def test_task_for_tests_is_one_that_was_taken() -> None:
     assert task(attempts=3, utube="a").attempts == 3
     with pytest.raises(TypeError, match="got an unexpected keyword argument 'tries'"):
         task(tries=3)
+
+
+def test_queue_when_two_locations_are_given_refuses_the_first(tmp_path: Path) -> None:
+    for first in ("./a", tmp_path):
+        with pytest.raises(InvalidOptionError, match=r"spark=.*must be a session or None"):
+            Queue(first, tmp_path / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_create_tube_when_the_schema_is_written_otherwise_is_the_same(queue: Queue) -> None:
+    there = queue.create_tube("typed", schema="a INT, b STRUCT<c: STRING> NOT NULL")
+
+    for schema in (
+        "a  integer,b struct<c STRING> not null",
+        "`a` INT, b STRUCT<`c`:STRING> NOT NULL",
+    ):
+        assert queue.create_tube("typed", if_not_exists="same", schema=schema) is there
+    for schema in (
+        "a INT, b STRUCT<c: STRING>",
+        "a BIGINT, b STRUCT<c: STRING> NOT NULL",
+        "a INT COMMENT 'x', b STRUCT<c: STRING> NOT NULL",
+        "b STRUCT<c: STRING> NOT NULL, a INT",
+    ):
+        with pytest.raises(InvalidOptionError, match="exists already, with schema="):
+            queue.create_tube("typed", if_not_exists="same", schema=schema)
+
+
+def test_schemas_when_texts_have_another_length_are_not_the_same() -> None:
+    assert are_same("a CHAR(3), b STRING", "a CHAR(3), b STRING")
+    for other in ("a CHAR(4), b STRING", "a VARCHAR(3), b STRING", "a STRING, b CHAR(3)"):
+        assert not are_same("a CHAR(3), b STRING", other)
+        assert not are_same(other, "a CHAR(3), b STRING")
+    assert are_same(None, None)
+    assert not are_same("a INT", None)

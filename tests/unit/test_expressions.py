@@ -64,6 +64,7 @@ SCHEMA = pa.schema(
         "i": pa.int32(),
         "text": pa.string(),
         "other": pa.string(),
+        "place": pa.string(),
         "at": pa.timestamp("us", "UTC"),
     }
 )
@@ -73,6 +74,7 @@ VALUES: dict[str, list[Any]] = {
     "q": [YES, NO, None, YES, NO, None, YES, NO, None],
     "n": [1, 1, None, None, -7, 7, 0, LAST, LEAST],
     "m": [1, 2, 3, None, 2, 2, 0, LAST, 0],
+    "place": ["", "/", None, "a", "a/b/c", "/a", "漢/字\n", "a\nb/c\nd", "{%}/"],
     "i": [1, 2, None, 2**31 - 1, -(2**31), 0, 3, None, 4],
     "text": ["Ab", "ab", None, None, "", "O'Neil", "a\\b", "{%}", "zażółć 漢字"],
     "other": ["ab", "ab", "x", None, "", "o'neil", "A", "%", None],
@@ -177,6 +179,7 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
         nodes.Lower(R.text), ["ab", "ab", None, None, "", "o'neil", "a\\b", "{%}", "zażółć 漢字"],
     ),
     "length": (nodes.Length(R.text), [2, 2, None, None, 0, 6, 3, 3, 9]),
+    "before": (nodes.Before(R.place), ["", "", None, "a", "a", "", "漢", "a\nb", "{%}"]),
     "seconds": (nodes.Seconds(R.i), [1e-6, 2e-6, None, 2147.483647, -2147.483648, 0, 3e-6, None, 4e-6]),
     "a number": (real(0.5), [0.5] * 9),
     "no number": (null(Type.DOUBLE), [None] * 9),
@@ -254,6 +257,7 @@ NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
     Aggregate: (Aggregate(Function.MAX_BY, A, B), {"a", "b"}),
     Among: (Among(A, [1], Type.BIGINT), {"a"}),
     nodes.And: (nodes.And((A, B, C)), {"a", "b", "c"}),
+    nodes.Before: (nodes.Before(A), {"a"}),
     nodes.Case: (nodes.Case(((A, B),), C), {"a", "b", "c"}),
     nodes.Column: (A, {"a"}),
     nodes.Combined: (A + B, {"a", "b"}),

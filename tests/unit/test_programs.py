@@ -25,6 +25,7 @@ from tubeq_spark import (
     StoreError,
     TubeNotFoundError,
     TubeqError,
+    cli,
 )
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
@@ -243,6 +244,31 @@ def test_missing_package_is_named_with_the_extras_that_bring_it(
     assert run_tubeq(*consume) == ExitCode.BAD_USE
     said = f"tubeq: pyspark is not installed: {how_to_install('spark')}\n"
     assert capsys.readouterr().err == said
+
+
+def test_run_tubeq_when_typer_is_missing_returns_the_code_and_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    for name in [name for name in sys.modules if name.startswith("tubeq_spark.cli.app")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert run_tubeq("tubes") == ExitCode.BAD_USE
+
+    said = f"tubeq: typer is not installed: {how_to_install('cli')}\n"
+    assert capsys.readouterr().err == said
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_run_tubeq_when_a_program_of_the_user_exits_with_a_text_prints_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_imported_app", lambda: lambda args: sys.exit(f"no {args[0]}"))
+
+    assert run_tubeq("settings") == ExitCode.FAILED
+
+    assert capsys.readouterr().err == "tubeq: no settings\n"
 
 
 def ended(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

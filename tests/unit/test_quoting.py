@@ -26,7 +26,8 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.spark import quoting, render
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.user_condition import condition_of
+from tubeq_spark.storage.user_condition import condition_of, shown
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
@@ -111,7 +112,7 @@ TABLE = TubeTable("t", 1, ("pri", "task_id"))
 
 
 def read(text: str) -> Expression:
-    found = condition_of(text, TABLE.shown)
+    found = condition_of(text, shown(TaskState.BURIED, typed=False))
     assert isinstance(found, Compared)
     assert (found.sign, found.right) == ("<=>", TRUE)
     return found.left
@@ -210,6 +211,8 @@ def test_condition_when_it_is_no_text_is_refused(text: str) -> None:
 def test_condition_when_the_payload_has_a_schema_knows_no_text_of_it() -> None:
     typed = TubeTable("t", 1, ("task_id",), ("n",))
 
-    assert render.text_of(condition_of("data IS NULL", typed.shown)) == "(data IS NULL) <=> TRUE"
+    assert (
+        render.text_of(typed.fulfils("data IS NULL", TaskState.BURIED)) == "(data IS NULL) <=> TRUE"
+    )
     with pytest.raises(InvalidOptionError, match="struct"):
-        condition_of("data = 'a'", typed.shown)
+        typed.fulfils("data = 'a'", TaskState.BURIED)

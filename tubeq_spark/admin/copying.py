@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.admin import life
 from tubeq_spark.admin.engines import engines_of
-from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError
+from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError, TubeNotFoundError
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.statistics import sessions_of, written_calls
 from tubeq_spark.storage.arrow.columns import array
@@ -33,11 +34,8 @@ from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mount
 from tubeq_spark.storage.native.file_copy import copy_table
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, named
-from tubeq_spark.storage.tables.schema import (
-    LOG_CLEANUP,
-    new_registry,
-    new_sessions,
-)
+from tubeq_spark.storage.tables.registry import without_move
+from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -48,11 +46,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.store_options import StorageOptions
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 #: The mark at the target during a copy: the number of the call.
 _MARK = "_tubeq_copy.json"
 #: Seconds within which all programs see that a tube was moved, as it is promised of `Tube.pause`.
 _SEEN_WITHIN = 5.0
+#: What messages call the registry.
+_REGISTRY = "the list of tubes"
 _ROW = row()
 
 
@@ -109,7 +110,7 @@ def _require_apart(opened: OpenedLocation, new: OpenedLocation) -> None:
 def _require_all(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
     """Refuse if the source has other tubes by now."""
     if {record.id for record in queue.registry.records()} != {ctx.record.id for ctx in tubes}:
-        raise _changed("the list of tubes")
+        raise _changed(_REGISTRY)
 
 
 def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext], *, close: bool) -> None:
@@ -131,11 +132,11 @@ def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext], *, close: 
         raise TubeBusyError(msg)
 
 
-def _state_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, int | None]:
+def _state_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, int]:
     """The versions of the tubes and of the registry, by what messages call them."""
-    version = queue.engine.tables.version
-    found = {f"tube {ctx.record.name!r}": version(ctx.table.name) for ctx in tubes}
-    return found | {"the list of tubes": version(queue.opened.location.table(TUBES))}
+    names = {f"tube {ctx.record.name!r}": ctx.table.name for ctx in tubes}
+    names[_REGISTRY] = queue.opened.location.table(TUBES)
+    return {what: queue.engine.tables.version(name) or 0 for what, name in names.items()}
 
 
 class _Copy:
@@ -173,9 +174,7 @@ class _Copy:
             make_directory(root, synced=True)
         self._target.put(_MARK, self._call)
 
-    def run(
-        self, tubes: Sequence[TubeContext], state: dict[str, int | None], *, close: bool
-    ) -> None:
+    def run(self, tubes: Sequence[TubeContext], state: dict[str, int], *, close: bool) -> None:
         """Copy tubes.
 
         Args:
@@ -187,32 +186,40 @@ class _Copy:
         for ctx in tubes:
             self._copy_table(ctx)
         self._make_sessions(tubes)
-        closed: list[TubeContext] = []
-        try:
+        self._require_unchanged(tubes, state)
+        with ExitStack() as opening:
             if close:
-                self._require_unchanged(tubes, state)
-                self._close(tubes, closed)
-                state |= _state_of(self._queue, [])
-            self._require_unchanged(tubes, state)
+                commits = self._close(tubes, opening)
+                self._require_unchanged(tubes, state | {_REGISTRY: state[_REGISTRY] + commits})
             self._require_alone()
             self._make_registry(records)
-        except BaseException:
-            for ctx in closed:
-                self._mark(ctx, None, paused=ctx.record.paused)
-            raise
+            opening.pop_all()
         self._target.delete([_MARK])
 
-    def _close(self, tubes: Sequence[TubeContext], closed: list[TubeContext]) -> None:
-        """Mark tubes as moved, and wait until all programs have seen that; the marked ones are added to `closed`."""
-        for ctx in tubes:
-            closed.append(ctx)
-            self._mark(ctx, self._new.location.text, paused=True)
-        self._queue.clock.sleep(_SEEN_WITHIN)
+    def _close(self, tubes: Sequence[TubeContext], opening: ExitStack) -> int:
+        """Mark tubes as moved, and wait until all programs have seen that.
 
-    def _mark(self, ctx: TubeContext, place: str | None, *, paused: bool) -> None:
-        self._queue.registry.alter(
-            ctx.record, lambda current: replace(current, moved_to=place, paused=paused), "move"
-        )
+        Args:
+            tubes: The tubes.
+            opening: Is left if the copy fails: then each mark is undone, also if others cannot be undone.
+
+        Returns:
+            The number of commits to the registry.
+        """
+        place, commits = self._new.location.text, 0
+        for ctx in tubes:
+            opening.callback(self._unmark, ctx)
+            commits += self._mark(ctx, place) != ctx.record
+        self._queue.clock.sleep(_SEEN_WITHIN)
+        return commits
+
+    def _mark(self, ctx: TubeContext, place: str | None) -> TubeRecord:
+        moved = functools.partial(replace, moved_to=place)
+        return self._queue.registry.alter(ctx.record, moved, "move")
+
+    def _unmark(self, ctx: TubeContext) -> None:
+        with suppress(TubeNotFoundError):  # somebody has dropped it
+            self._mark(ctx, ctx.record.moved_to)
 
     def _require_alone(self) -> None:
         """Refuse to go on after another call has begun: somebody has removed the files of this one."""
@@ -224,9 +231,7 @@ class _Copy:
             msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
             raise TubeBusyError(msg)
 
-    def _require_unchanged(
-        self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]
-    ) -> None:
+    def _require_unchanged(self, tubes: Sequence[TubeContext], state: Mapping[str, int]) -> None:
         """Refuse a copy of a source that has changed: it could use ids of later puts again, or lack a tube."""
         for what, version in _state_of(self._queue, tubes).items():
             if version != state[what]:
@@ -270,11 +275,14 @@ class _Copy:
         return int(rows[0]["n"])
 
     def _records(self, tubes: Sequence[int]) -> pa.Table:
-        """The rows of tubes in the registry of the source."""
+        """The rows of tubes in the registry of the source, without marks of an earlier copy that was killed."""
         table = self._queue.opened.location.table(TUBES)
         columns = new_registry(table, self._queue.config, "native", local=self._is_local).columns
         rows = self._queue.engine.arrow(Select(table, named(*columns)))
-        return rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
+        rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
+        options = [*map(without_move, rows.column("options").to_pylist())]
+        place = rows.schema.get_field_index("options")
+        return rows.set_column(place, "options", array(options, pa.string()))
 
     def _make_registry(self, records: pa.Table) -> None:
         table_lock = self._new.table_lock(TUBES)

@@ -20,7 +20,7 @@ from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
 from tubeq_spark.model.tube_types import order_of
-from tubeq_spark.payloads.ddl import columns_of, without_not_null
+from tubeq_spark.payloads.ddl import are_same, columns_of, without_not_null
 from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
@@ -111,7 +111,8 @@ def create(
         TubeExistsError: The name is in use.
         InvalidOptionError: The payload has columns that tubes, or tables, must not have; or the existing tube has
             other options, which the request refuses. No tube was made.
-        StoreError: Another table or file is in the place of its table; no tube was created.
+        StoreError: Another table or file is in the place of its table, or the queue was moved to another place; no
+            tube was created.
     """
     dead = DeadSessionJudge(queue.session, queue.now_us())
     while True:
@@ -119,6 +120,9 @@ def create(
         folded = new.name.lower()
         known = next((r for r in everything if r.is_live and r.name.lower() == folded), None)
         if known is None:
+            for other in everything:
+                if other.is_live:
+                    other.require_here()
             table = _make_unused(queue, new, {r.table.lower() for r in everything})
             record = TubeRecord(
                 new.name, table, 0, new.driver.name, new.options, queue.now_us(), owner
@@ -130,7 +134,10 @@ def create(
         elif known.type in queue.drivers and _is_emptied(queue, known):
             mark_dropped(queue, known)
         else:
-            refuse_other(known.name, known.type, known.options, new)
+            options, schema = known.options, new.options.schema
+            if are_same(options.schema, schema):
+                options = replace(options, schema=schema)
+            refuse_other(known.name, known.type, options, new)
             return known, False
 
 

@@ -35,9 +35,14 @@ def run_tubeq(*arguments: str) -> int:
     app = _imported_app()
     if is_usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if app is None:
+        return 2
     try:
         app(args=arguments)
     except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"tubeq: {end.code}\n")
+            return 3
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         # typer reads the commands before it handles Ctrl-C.
@@ -51,7 +56,8 @@ def run_tubeq(*arguments: str) -> int:
     return 0
 
 
-def _imported_app() -> Callable[..., object]:
+def _imported_app() -> Callable[..., object] | None:
+    """The command line; `None` if the extra is missing, as this says."""
     import warnings  # noqa: PLC0415  nothing is imported before Ctrl-C is handled
     from functools import partial  # noqa: PLC0415
 
@@ -64,7 +70,7 @@ def _imported_app() -> Callable[..., object]:
             from tubeq_spark.cli.call import Outside  # noqa: PLC0415
     except ModuleNotFoundError as error:
         sys.stderr.write(f"tubeq: {missing(error, 'cli')}\n")
-        sys.exit(2)
+        return None
     warnings.showwarning = _warn
     if _COMPLETING in os.environ:
         leave_out(*NOT_NEEDED)  # as a call without Spark does, and it waits for less

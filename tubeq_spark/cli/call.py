@@ -88,7 +88,11 @@ class Call:
 
     @contextmanager
     def opened(
-        self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
+        self,
+        session_uuid: uuid.UUID | str | None = None,
+        *,
+        create: bool = False,
+        horizon: float = _HORIZON,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
         # Before Arrow is imported to read the registry. Spark needs them, but not for Arrow's tables.
@@ -99,7 +103,7 @@ class Call:
             admit()
         config = self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
-        config = replace(config, number_horizon=min(config.number_horizon, _HORIZON))
+        config = replace(config, number_horizon=min(config.number_horizon, horizon))
         how = {"engine": committer, "session_uuid": session_uuid, "config": config}
         with ExitStack() as stack:
             with undisturbed():
@@ -119,24 +123,20 @@ class Call:
         return queue
 
     @contextmanager
-    def program(
-        self, *, on_spark: bool = True, create: bool = False
-    ) -> Iterator[tuple[SparkSession | None, Queue]]:
-        """Open the queue as `queue` does, for a program that runs for long.
+    def program(self, *, create: bool = False) -> Iterator[tuple[SparkSession, Queue]]:
+        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session.
 
         Args:
-            on_spark: Whether the program needs a Spark session; else there is one only if Spark commits.
             create: Whether to create the queue if the location has none.
         """
         with self.answering(), _terminating(), ExitStack() as stack:
-            committer, spark = self.settings.committer(), None
-            if on_spark or committer != "native":
-                # On a terminal Spark's own bar shows the progress of a long statement.
-                bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
-                spark = self._spark(stack, **bar)
+            # On a terminal Spark's own bar shows the progress of a long statement.
+            bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
+            spark = self._spark(stack, **bar)
             from tubeq_spark.queue import Queue  # noqa: PLC0415  as above
 
-            how = {"engine": committer, "config": self.settings.config, "create": create}
+            committer, config = self.settings.committer(), self.settings.config
+            how = {"engine": committer, "config": config, "create": create}
             yield spark, self._entered(stack, partial(Queue, spark), **how)
 
     @contextmanager
@@ -275,9 +275,13 @@ def as_dict(task: Task) -> dict[str, Any]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then."""
+    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then.
+
+    The block must not have an `answering`, to which Ctrl-C is the end by an error.
+    """
     try:
-        yield
+        with _terminating():
+            yield
     except KeyboardInterrupt:
         return
     except SystemExit as end:

@@ -95,7 +95,7 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
     sys.path.insert(0, str(folder.resolve()))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         msg = f"the module of {name!r} cannot be imported: {reason_of(error)}"
         raise BadUseError(msg) from error
     function: Callable[..., Any] | None = getattr(module, function_name, None)

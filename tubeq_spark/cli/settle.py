@@ -12,10 +12,7 @@ from tubeq_spark.cli.options import parser, seconds, task_id
 from tubeq_spark.cli.values import plural, seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.markup import printable
-from tubeq_spark.task import TaskState
 
-#: The most tasks of one state that a condition can delete at once.
-_MOST = 100_000
 #: The argument of commands for one task.
 Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=task_id)]
 _Ids = Annotated[
@@ -136,19 +133,21 @@ def delete(
 ) -> None:
     """Remove tasks in any state, all or none.
 
-    With --where it asks first.
+    With --where it asks first, and removes 10,000 at a time.
     """
     with tube_of(ctx, tube) as (call, source):
         if (where is None) is not bool(task_ids):
             msg = "name tasks by their ids, or by --where"
             raise InvalidOptionError(msg)
-        ids = task_ids or []
-        if where is not None:
-            from tubeq_spark.tube import first_tasks  # noqa: PLC0415  as in call
+        if where is None:
+            call.show_tasks(source.delete_many(task_ids or []))
+            return
+        from tubeq_spark.admin.tubes import perform_in  # noqa: PLC0415  as in call
+        from tubeq_spark.verbs.read import matching  # noqa: PLC0415
+        from tubeq_spark.verbs.settle import delete_where  # noqa: PLC0415
 
-            states = [state for state in TaskState if state is not TaskState.DONE]
-            found = [first_tasks(source, state, _MOST, where) for state in states]
-            ids = [task.task_id for tasks in found for task in tasks]
-            question = f"Delete {plural(len(ids), 'task')} of {tube}?"
-            call.require_yes(question, "nothing was deleted", yes=yes)
-        call.show_tasks(source.delete_many(ids))
+        found = perform_in(source, lambda ctx: ctx.reader.count(matching(ctx, where), skips=()))
+        question = f"Delete {plural(found, 'task')} of {tube}?"
+        call.require_yes(question, "nothing was deleted", yes=yes)
+        while deleted := perform_in(source, lambda ctx: delete_where(ctx, where), name="delete"):
+            call.show_tasks(deleted)

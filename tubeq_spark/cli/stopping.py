@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
+
+from tubeq_spark.runtime import stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from types import FrameType
 
-#: What Python knows of how a signal was handled before.
-_Handler: TypeAlias = Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Stop:
+class Stop(stopping.Stop):
     """Whether somebody asked the program to stop; a context manager. In other threads than the main one no signal comes.
 
-    It may be entered again within its block: whatever took the signals over meanwhile has lost them. Signals that are
-    ignored stay ignored.
+    It may be entered again within its block: whatever took the signals over meanwhile, such as Spark, has lost them.
+    Signals that are ignored stay ignored.
     """
 
     def __init__(self, notice: Callable[[str], None]) -> None:
         """Give `notice` the sentence that answers the first request."""
+        super().__init__(None, stopping.Wake())
         self._notice = notice
-        self._signal: int | None = None
-        self._before: list[dict[signal.Signals, _Handler]] = []
+        self._entered: list[AbstractContextManager[None]] = []
 
     def __call__(self) -> bool:
         """Whether it was asked."""
-        return self._signal is not None
+        return self.is_asked
 
     @property
     def exit_code(self) -> int:
         """What a shell expects of a program that a signal ended; 0 without one."""
-        return 0 if self._signal is None else 128 + self._signal
+        return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> Self:
-        """Take over the signals, from Spark too, whose handler would cancel the batch."""
-        taken: dict[signal.Signals, _Handler] = {}
-        if threading.current_thread() is threading.main_thread():
-            # `None` is a handler that was not set from Python. It cannot be set again.
-            ours = [n for n in _SIGNALS if signal.getsignal(n) not in (None, signal.SIG_IGN)]
-            taken = {number: signal.signal(number, self._handle) for number in ours}
-        self._before.append(taken)
+        """Take over the signals."""
+        self._entered.append(self.on_signals())
+        self._entered[-1].__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the signals back."""
-        for number, handler in self._before.pop().items():
-            signal.signal(number, handler)
+        self._entered.pop().__exit__(None, None, None)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        super()._came(number, frame)
+        if self.is_urgent:
             raise KeyboardInterrupt(number)
-        self._signal = number
         self._notice("finishing this batch; a second signal gives it back at once")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +19,11 @@ from tubeq_spark.model.error_text import reason_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.model.reports import SweepReport
+    from tubeq_spark.model.reports import SweepReport, TubeSweep
     from tubeq_spark.queue import Queue
 
+#: What counts of a sweep mean, where their names do not say it.
+_WORDS = {"folded": "segments folded", "removed": "kept rows removed"}
 #: Seconds between two looks at whether to stop, whole ones.
 _LOOK = 1
 
@@ -60,15 +63,16 @@ def _sweep_once(call: Call, queue: Queue) -> bool:
     """Sweep, and print what has changed; returns whether all of it succeeded."""
     report = queue.sweep()
     for name, tube in report.tubes.items():
-        text = f"{tube.readied:,} readied, {tube.expired:,} expired, {tube.released:,} released"
-        call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
+        said = _said(tube) or ("nothing to do" if tube.error is None else "failed")
+        call.show({"tube": name, **asdict(tube)}, f"{name}: {said}")
         if tube.error is not None:
             call.tell(f"tube {name} failed: {tube.error}")
     return all(tube.error is None for tube in report.tubes.values())
 
 
 def _sweep_until_stopped(call: Call, every: float) -> None:
-    with until_stopped(), call.program(on_spark=False) as (_, queue), call.logging("sweep"):
+    opened = call.opened(horizon=math.inf)
+    with call.answering(), until_stopped(), opened as queue, call.logging("sweep"):
         while True:
             _log_sweep(queue, verbose=call.verbose)
             call.outside.clock.sleep(every)
@@ -83,14 +87,15 @@ def sweeper(
     ] = None,
 ) -> None:
     """Sweep as a stream of Spark, until stopped."""
+    if once:
+        sweep(ctx, every=None, purge=False)
+        return
     call: Call = ctx.obj
-    with call.program(on_spark=not once) as (spark, queue):
-        if once:
-            raise typer.Exit(ExitCode.DONE if _sweep_once(call, queue) else ExitCode.FAILED)
+    with call.program() as (spark, queue):
         from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  as in call
         from tubeq_spark.streams.process import start_ticking  # noqa: PLC0415
 
-        if spark is None or not is_classic(spark):
+        if not is_classic(spark):
             msg = "a Spark Connect server cannot run the stream: use --once, or tubeq sweep --every"
             raise BadUseError(msg)
 
@@ -125,18 +130,13 @@ def _log_sweep(queue: Queue, *, verbose: bool) -> None:
 
 def _changed(report: SweepReport) -> str:
     """What a sweep changed, tube by tube."""
-    lines = []
-    for name, tube in report.tubes.items():
-        counts = {
-            "readied": tube.readied,
-            "expired": tube.expired,
-            "released": tube.released,
-            "segments folded": tube.folded,
-            "kept rows removed": tube.removed,
-        }
-        changes = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-        if changes:
-            lines.append(f"{name}: {changes}")
+    lines = [f"{name}: {said}" for name, tube in report.tubes.items() if (said := _said(tube))]
     lines += [f"{name}: a temporary tube, dropped" for name in report.dropped]
     lines += [f"{name or 'system tables'}: dead files removed" for name in report.vacuumed]
     return "; ".join(lines)
+
+
+def _said(tube: TubeSweep) -> str:
+    """What a sweep changed in a tube."""
+    counts = {name: count for name, count in asdict(tube).items() if name != "error" and count}
+    return ", ".join(f"{count:,} {_WORDS.get(name, name)}" for name, count in counts.items())

@@ -91,8 +91,8 @@ def work(
         report, cut_off = _parent(call, tube, processes, time_limit, bury)
         _show(call, tube, report, cut_off, strict=strict)
     else:
-        # SIGTERM may come before the loop, when there is nothing to finish.
-        with until_stopped(), call.queue() as queue, call.logging(tube):
+        # A signal may come before the loop, when there is nothing to finish.
+        with call.answering(), until_stopped(), call.opened() as queue, call.logging(tube):
             from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 

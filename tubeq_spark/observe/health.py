@@ -42,7 +42,7 @@ class Problem:
             several drivers), `sessions` (dead ones that
             hold tasks), `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not
             done), `damage` (a power cut took commits, a log cannot be read to its end, or a data
-            file of a tube is missing or cut), `paused` (a tube with ready tasks), `workers` (loops that take
+            file of a tube is missing or cut), `paused` (a paused or moved tube with ready tasks), `workers` (loops that take
             no tasks, because all their calls fail) or `unreadable` (a table that cannot be read).
         tube: The tube, if it is about one.
         message: The problem and its remedy.
@@ -113,7 +113,7 @@ def examine(
                     message = "its drop was stopped: the next sweep finishes it"
                     found.append(Problem("dropping", record.name, message))
                 metrics = measure_tube(ctx, calls, 0)
-                found += _tube(record.name, metrics, overdue, files)
+                found += _tube(record, metrics, overdue, files)
                 for owner in ctx.reader.owners(_MOST):
                     owners[owner].add(record.name)
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
@@ -183,10 +183,14 @@ def _noted(
         found.append(Problem("unreadable", tube, f"{what}: {reason_of(error)}"))
 
 
-def _tube(name: str, metrics: TubeMetrics, overdue: float, files: int) -> Iterator[Problem]:
+def _tube(
+    record: TubeRecord, metrics: TubeMetrics, overdue: float, files: int
+) -> Iterator[Problem]:
+    name, place = record.name, record.moved_to
     if metrics.paused and metrics.ready:
-        message = f"is paused, and {metrics.ready} tasks are ready"
-        yield Problem("paused", name, f"{message}; resume it with `tubeq resume {name}`")
+        state = "is paused" if place is None else f"was moved to {place}"
+        remedy = "use the queue there" if place else f"resume it with `tubeq resume {name}`"
+        yield Problem("paused", name, f"{state}, and {metrics.ready} tasks are ready; {remedy}")
     if metrics.failing_workers > 0:
         message = (
             f"{metrics.failing_workers} worker loops take no tasks, because all their calls fail"

@@ -84,6 +84,15 @@ def check_payload(ddl: str, *, has_spark: bool) -> None:
         raise StoreError(msg)
 
 
+def are_same(one: str | None, other: str | None) -> bool:
+    """Whether two texts are DDL of the same columns, or both `None`. Types with a length must be written alike."""
+    if one == other or one is None or other is None:
+        return one == other
+    parsed, also = _Ddl(one, _LEVELS), _Ddl(other, _LEVELS)
+    is_same: bool = parsed.columns().equals(also.columns(), check_metadata=True)
+    return is_same and not (parsed.types | also.types) & _TEXTS
+
+
 def without_not_null(ddl: str) -> str:
     """Columns in DDL, without their NOT NULL constraints.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model import refusals, validation
+from tubeq_spark.model import validation
 from tubeq_spark.model.options import altered
 from tubeq_spark.runtime.context import translated
 from tubeq_spark.storage.expression import row
@@ -103,15 +103,6 @@ class CurrentTube:
                     self._looked = began + _LOOK_AGAIN - _LOOK_EVERY
             return self.ctx
 
-    def require_here(self, record: TubeRecord) -> None:
-        """Refuse to put tasks into, or to take them from, a tube that is used at another place.
-
-        Raises:
-            StoreError: It was moved.
-        """
-        if record.moved_to is not None:
-            raise refusals.was_moved(record.name, record.moved_to)
-
     def see(self, record: TubeRecord, read_at: float) -> None:
         """Use a record, unless a newer one is known: others may have read or changed it since this moment."""
         with self._lock:
@@ -137,7 +128,7 @@ class CurrentTube:
         """Pause or resume the tube. Commits: as `Tube.pause`."""
         self._change(
             lambda current: replace(
-                current, paused=paused, moved_to=current.moved_to if paused else None
+                current, is_paused=paused, moved_to=current.moved_to if paused else None
             )
         )
 

@@ -80,18 +80,17 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listen to SIGTERM and Ctrl-C during a block, if this is the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._came) for number in _SIGNALS}
+        """Listen to SIGTERM and Ctrl-C during a block, if this is the main thread. Ignored signals stay ignored."""
+        is_main = threading.current_thread() is threading.main_thread()
+        # `None` is a handler that was not set from Python. It cannot be set again.
+        not_ours = (None, signal.SIG_IGN)
+        ours = [n for n in _SIGNALS if is_main and signal.getsignal(n) not in not_ours]
+        before = {number: signal.signal(number, self._came) for number in ours}
         try:
             yield
         finally:
             for number, handler in before.items():
-                # `None` is a handler that was not set from Python. It cannot be set again.
-                if handler is not None:
-                    signal.signal(number, handler)
+                signal.signal(number, handler)
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
         self._signals.append(Signals(number))

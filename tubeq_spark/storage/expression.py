@@ -264,6 +264,13 @@ class Length(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Before(Expression):
+    """The part of a text before its first slash; all of it if it has none."""
+
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Seconds(Expression):
     """A duration in microseconds as a DOUBLE of seconds."""
 

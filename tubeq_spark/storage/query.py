@@ -189,6 +189,7 @@ Node: TypeAlias = (
     Aggregate
     | Among
     | nodes.And
+    | nodes.Before
     | nodes.Case
     | nodes.Column
     | nodes.Combined

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -19,7 +19,9 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import expression as ours
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, evaluate
+from tubeq_spark.task import TaskState
 
 try:
     from sqlglot import ParseError, TokenError, exp, parse_one
@@ -28,14 +30,18 @@ except ModuleNotFoundError as error:
     raise missing(error, "where") from None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from tubeq_spark.storage.tables.tube_table import ShownColumns
+    #: Columns that programs know by names in lower case: their values for a stored row, and the types in which the
+    #: table stores them.
+    ShownColumns: TypeAlias = Mapping[str, tuple[ours.Expression, pa.DataType]]
 
 _HELP = (
     "possible are AND, OR, NOT, = <> < <= > >=, IN, BETWEEN, LIKE, IS NULL, texts in single quotes, numbers, "
     "TIMESTAMP '2026-11-21 08:30:00', coalesce, contains, endswith, length, startswith and the columns"
 )
+_ROW, _NO_TEXT = ours.row(), ours.null(ours.Type.STRING)
+_MOMENT = ARROW_TYPES[ours.Type.TIMESTAMP]
 
 
 class _Dialect(Spark):
@@ -44,6 +50,27 @@ class _Dialect(Spark):
     class Tokenizer(Spark.Tokenizer):
         QUOTES = ["'"]  # noqa: RUF012  (as in the library)
         STRING_ESCAPES = ["'"]  # noqa: RUF012
+
+
+def shown(state: TaskState, *, typed: bool) -> ShownColumns:
+    """The columns of `Tube.df`, for a row in an effective state, by the names that programs use in conditions."""
+    is_taken, is_stored = state is TaskState.TAKEN, _ROW.state == state.value
+    next_event = ours.case((is_stored, _ROW.next_event), other=_ROW.expires_at)
+    return {
+        "task_id": (_ROW.task_id, pa.int64()),
+        "state": (ours.literal(state.value), pa.string()),
+        "pri": (_ROW.pri, pa.int64()),
+        "utube": (_ROW.utube, pa.string()),
+        "data": (_ROW.data, pa.struct([]) if typed else pa.string()),
+        "created": (_ROW.created, _MOMENT),
+        "ttl": (ours.Seconds(_ROW.ttl), pa.int64()),
+        "ttr": (ours.Seconds(_ROW.ttr), pa.int64()),
+        "next_event": (next_event, _MOMENT),
+        "attempts": (_ROW.attempts, pa.int64()),
+        "owner": (ours.Before(_ROW.owner) if is_taken else _NO_TEXT, pa.string()),
+        "taken_at": (_ROW.since if is_taken else ours.at(None), _MOMENT),
+        "error": (_ROW.error, pa.string()),
+    }
 
 
 def condition_of(text: str, columns: ShownColumns) -> ours.Expression:
@@ -97,8 +124,10 @@ def _value(node: exp.Expr, columns: ShownColumns) -> ours.Expression:
 
 def _kind(value: ours.Expression, node: exp.Expr, columns: ShownColumns) -> pa.DataType:
     """The type of a node's value. Arrow refuses parts whose types do not fit."""
+    # A stored column without a shown one of its name is a moment.
+    kinds = {name: kind for name, (_, kind) in columns.items()}
     try:
-        return evaluate(value, lambda _, name: pa.nulls(0, columns[name][1])).type
+        return evaluate(value, lambda _, name: pa.nulls(0, kinds.get(name, _MOMENT))).type
     except (pa.ArrowException, NotByArrowError) as error:
         raise ValueError(f"{node} is not possible: {error}") from None
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin.tubes import context_of, perform_in
-from tubeq_spark.errors import (
-    NotTakenError,
-    TaskNotFoundError,
-    TubeNotFoundError,
-)
-from tubeq_spark.model import validation
+from tubeq_spark.errors import TubeNotFoundError
+from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.times import us_from_seconds
 from tubeq_spark.tarantool15 import verbs
 from tubeq_spark.tarantool15.task_index import TaskIndex
@@ -107,7 +103,7 @@ class Queue15:
 
         def verb(to: Tube) -> Task15 | None:
             urgent = lambda ctx: verbs.urgent(ctx, list(data), options)  # noqa: E731
-            put = perform_in(to, urgent, name="urgent")
+            put = to._put(urgent, name="urgent")  # noqa: SLF001  (kept from programs, not from the package)
             return self._new(to, put)
 
         return self._index.in_tube(tube, verb)
@@ -307,7 +303,7 @@ class Queue15:
         def verb(tube: Tube, number: int) -> dict[str, Any]:
             row = perform_in(tube, lambda ctx: verbs.look(ctx, number))
             if row is None:
-                raise _not_found(number)
+                raise refusals.no_task(number)
             return meta(tube, row, context_of(tube).queue.now_us())
 
         return self._by_id(task_id, verb)
@@ -363,10 +359,7 @@ class Queue15:
                 return verb(tube, number)
             except TubeNotFoundError:
                 self._index.forget(number)
-        if held:
-            msg = f"task {number} was not taken by this session, or its time to run has ended"
-            raise NotTakenError(msg)
-        raise _not_found(number)
+        raise refusals.not_held(number) if held else refusals.no_task(number)
 
     def _settled(
         self,
@@ -385,7 +378,3 @@ class Queue15:
             return task15(task, tube)
 
         return self._by_id(task_id, settle, held=held)
-
-
-def _not_found(task_id: int) -> TaskNotFoundError:
-    return TaskNotFoundError(f"task {task_id} not found")

@@ -15,7 +15,7 @@ from tubeq_spark.model.stored_task import session_of
 from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.context import translated
-from tubeq_spark.storage.expression import TRUE, Type, literal, null, row
+from tubeq_spark.storage.expression import any_of, row
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
 
@@ -149,14 +149,15 @@ def tasks_by_state(
 
     `page` tasks are read at a time.
     """
-    condition: Expression = TRUE
-    if where is not None:
-        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+    return _pages(ctx, state, ctx.queue.now_us(), page, ctx.table.fulfils(where, state))
 
-        owner = row().owner if state is TaskState.TAKEN else null(Type.STRING)
-        own = {"state": (literal(state.value), pa.string()), "owner": (owner, pa.string())}
-        condition = condition_of(where, {**ctx.table.shown, **own})
-    return _pages(ctx, state, ctx.queue.now_us(), page, condition)
+
+def matching(ctx: TubeContext, where: str) -> Expression:
+    """Tasks in any state that fulfil a program's condition at this moment."""
+    now_us = ctx.queue.now_us()
+    over = ctx.queue.lapsed.owners(now_us)
+    states = (ctx.table.is_in(s, now_us, over) & ctx.table.fulfils(where, s) for s in TaskState)
+    return any_of(*states)
 
 
 def _told(ctx: TubeContext, read: Callable[[], T]) -> T:
@@ -202,6 +203,8 @@ def why(ctx: TubeContext, task_id: int) -> str:
         reason = f"is not handed out any more: its time to live ended at {ended}"
     elif row.state is not TaskState.READY:
         reason = _by_state(row)
+    elif ctx.record.moved_to is not None:
+        reason = f"waits: its tube was moved to {ctx.record.moved_to}, so use the queue there"
     elif ctx.record.paused:
         reason = "waits: its tube is paused"
     else:

@@ -36,6 +36,7 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
+from tubeq_spark.verbs.read import matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 #: If one candidate of a take is unreadable, this many are checked, so that one commit buries many.
 _LOOK_AHEAD = 1_000
+#: The most tasks of one commit of `delete_where`.
+_DELETED = 10_000
 
 
 # -- the verbs ---------------------------------------------------------------------------------------
@@ -328,6 +331,23 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
     return each(lambda ids: ack(ctx, ids), requests)
+
+
+def delete_where(ctx: TubeContext, where: str) -> list[Task]:
+    """Remove the first 10,000 tasks, in any state, that fulfil a program's condition.
+
+    The condition is checked for each attempt, and the commit fails if one of the tasks has changed since. One commit,
+    one more if time has changed tasks. If it removes none, none is left.
+    """
+    end_due(ctx, ctx.queue.now_us())
+
+    def attempt() -> Plan[list[Task]]:
+        found = ctx.reader.of(matching(ctx, where), order=ctx.table.order, limit=_DELETED, skips=())
+        return _plan(ctx, DELETE, found, ctx.queue.now_us())
+
+    deleted = ctx.queue.loop.run(DELETE.name, ctx.table_lock, attempt)
+    follow_up(ctx, DELETE)
+    return deleted
 
 
 def buries_unreadable(

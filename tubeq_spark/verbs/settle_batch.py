@@ -27,9 +27,10 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import TRUE, integer, row
+from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.settle import KICK, RENEW, Decision, Verb, follow_up, release, settlement
 
@@ -266,11 +267,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         count: The most tasks.
         where: A program's condition; `None` is every buried task.
     """
-    condition: Expression = TRUE
-    if where is not None:
-        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
-
-        condition = condition_of(where, ctx.table.shown)
+    condition = ctx.table.fulfils(where, TaskState.BURIED)
     if count == 0:
         return 0
     if ctx.table.max_attempts is not None:

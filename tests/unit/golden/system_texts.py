@@ -102,7 +102,7 @@ def registry() -> Iterator[Case]:
     for said, tube, changes in (
         ("the owner", mortal, {"owner": "session/2"}),
         ("a drop", record(), {"is_live": False}),
-        ("a pause", record(), {"paused": True}),
+        ("a pause", record(), {"is_paused": True}),
     ):
         change = partial(replace, **changes)
         yield case(f"alter: {said}", tube, change, answers=[[found(tube)]])

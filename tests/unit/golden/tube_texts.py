@@ -54,7 +54,7 @@ from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.user_condition import condition_of
+from tubeq_spark.storage.user_condition import condition_of, shown
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ if TYPE_CHECKING:
 
 ATTEMPTS = (None, 3)
 #: A condition of a program with each form that it may have.
+HELD = {
+    TaskState.TAKEN: "owner >= 'a' AND taken_at > TIMESTAMP '2000-01-01'",
+    TaskState.READY: "owner IS NULL AND taken_at IS NULL AND next_event > TIMESTAMP '2000-01-01'",
+}
 PICKS = (
     "state = '!' AND NOT ((pri < 5 OR attempts BETWEEN 2 AND 3) AND utube LIKE '%it''s 100ß_' AND owner IS NOT NULL "
     "AND NOT (ttl > 1.5 AND ttr <= 60) AND created >= TIMESTAMP '2026-11-21 08:30:00.5+01:00' "
@@ -145,10 +149,12 @@ def reads(table: TubeTable) -> Iterator[Case]:
     yield case(f"by_ids: {MANY}", range(MANY))
     yield case("ids: all", low)
     yield case("places: all", low)
-    picked = table.is_buried(NOW) & condition_of(PICKS, table.shown)
+    picked = table.is_buried(NOW) & condition_of(PICKS, shown(TaskState.BURIED, typed=False))
     for said, limit in (("all", None), ("5", 5)):
         title = f"ids: {said} of a program's condition"
         yield case(title, picked, order=table.order, limit=limit, skips=())
+    for state, where in HELD.items():
+        yield case(f"ids: {state.name}, {where}", condition_of(where, shown(state, typed=False)))
     yield case("batch: 5 expected", -5, "session/1", 5)
     yield case("one: least pri", least(row().pri), low, answers=[[{"value": 4}]])
     yield case("count: some", low, skips=(), answers=[[{"value": 3}]])

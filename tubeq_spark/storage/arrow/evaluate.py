@@ -137,6 +137,8 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return pc.match_like(evaluate(part, lookup), pattern)
         case nodes.Length(part):
             return pc.utf8_length(evaluate(part, lookup))
+        case nodes.Before(part):
+            return pc.replace_substring_regex(evaluate(part, lookup), "(?s)/.*", "")
         case nodes.Seconds(part):
             seconds = pc.cast(evaluate(part, lookup), pa.float64(), safe=False)
             return pc.divide(seconds, scalar(float(US), pa.float64()))

@@ -244,6 +244,8 @@ class Renderer:
                 return f"{self.operand(part)} LIKE {like}"
             case nodes.Length(part):
                 return f"length({self.expression(part)})"
+            case nodes.Before(part):
+                return f"substring_index({self.expression(part)}, '/', 1)"
             case nodes.Seconds(part):
                 return f"{self.operand(part)} / {US}D"
             case nodes.Micros(part):

@@ -86,7 +86,7 @@ class Slots(KeyedTable):
         return {slot: lease.bound for slot, lease in self._leased().items()}
 
     def raise_to(self, bounds: Mapping[int, int]) -> None:
-        """Raise the bounds of slots that nobody holds. One commit, a blind append."""
+        """Raise the bounds of slots that nobody holds. One commit, a blind append; none for no slots."""
         rows = [_row(SlotLease(slot, None, bound)) for slot, bound in bounds.items()]
         self._append("raise_slots", rows)
 

@@ -10,7 +10,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import Lower, Micros, all_of, any_of, at, literal, row
+from tubeq_spark.storage.expression import Like, Lower, Micros, all_of, any_of, at, literal, row
 from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
@@ -43,7 +43,7 @@ class TubeRecord:
         options: Its options.
         created_us: The moment at which it was registered.
         owner: The session and epoch with which a temporary tube ends; `None` if they were not noted.
-        paused: Whether takes find nothing.
+        is_paused: Whether a program has paused it.
         is_live: Whether it was not dropped.
         moved_to: The location to which it was copied and where it is used now; `None` if it is used here.
         text: Its options as they are stored.
@@ -56,15 +56,29 @@ class TubeRecord:
     options: TubeOptions
     created_us: int
     owner: str | None = None
-    paused: bool = False
+    is_paused: bool = False
     is_live: bool = True
     moved_to: str | None = None
     text: str = field(default="", compare=False)
 
     @property
+    def paused(self) -> bool:
+        """Whether takes find nothing: it is paused, or used at another place."""
+        return self.is_paused or self.moved_to is not None
+
+    @property
     def limits(self) -> tuple[object, ...]:
         """The options that limit takes, for comparing two records."""
         return self.options.parallel, self.options.rate, self.options.most_taken
+
+    def require_here(self) -> None:
+        """Refuse to put tasks into, or to take them from, a tube that is used at another place.
+
+        Raises:
+            StoreError: It was moved.
+        """
+        if self.moved_to is not None:
+            raise refusals.was_moved(self.name, self.moved_to)
 
 
 class Registry(SystemTable):
@@ -129,7 +143,8 @@ class Registry(SystemTable):
             new: The tube; its id is ignored.
 
         Returns:
-            The tube; `None` if its name is in use, or a tube has ever had its table. Then nothing was written.
+            The tube; `None` if its name is in use, a tube has ever had its table, or a tube was moved to another
+            place. Then nothing was written.
         """
         text = _options_text(new)
         columns = {"last": greatest(_ROW.id), "taken": count_if(_excludes(_ROW, new))}
@@ -222,10 +237,19 @@ class Registry(SystemTable):
 
 
 def _excludes(of: Row, new: TubeRecord) -> Expression:
-    """Whether a record has the name or the table of a new tube. A dropped tube still has its table."""
+    """Whether a record has the name or the table of a new tube, or says that the queue is used at another place.
+
+    A dropped tube still has its table.
+    """
     has_name = Lower(of.name) == Lower(literal(new.name))
     has_table = Lower(of.table_name) == Lower(literal(new.table))
-    return (has_name & (of.status == _LIVE)) | has_table
+    was_moved = Like(of.options, f'%"{_MOVED_TO}": "%'.replace("_", r"\_"))
+    return ((has_name | was_moved) & (of.status == _LIVE)) | has_table
+
+
+def without_move(text: str) -> str:
+    """Stored options of a tube that is used where they are stored."""
+    return json.dumps({k: v for k, v in json.loads(text).items() if k != _MOVED_TO}, sort_keys=True)
 
 
 def _record(found: Mapping[str, Any]) -> TubeRecord:
@@ -252,7 +276,7 @@ def _options_text(record: TubeRecord) -> str:
     options = json.loads(record.options.to_json())
     if record.owner is not None:
         options["temporary"] = record.owner
-    if record.paused:
+    if record.is_paused:
         options[_PAUSED] = True
     if record.moved_to is not None:
         options[_MOVED_TO] = record.moved_to

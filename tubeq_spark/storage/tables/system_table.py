@@ -78,7 +78,9 @@ class KeyedTable(SystemTable):
         return [each | (each.get("last") or {}) for each in rows]
 
     def _append(self, operation: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows of equal columns by a blind append, which conflicts with nothing. One commit."""
+        """Add rows of equal columns by a blind append, which conflicts with nothing. One commit, none for no rows."""
+        if not rows:
+            return
         kinds = {name: ARROW_TYPES[TYPES[name]] for name in rows[0]}
         added = table_of([[row[name] for name in kinds] for row in rows], kinds)
 

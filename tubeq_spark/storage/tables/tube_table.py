@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.expression import TRUE, Seconds, Type, all_of, integer, null, row, small
+from tubeq_spark.storage.expression import TRUE, Type, all_of, integer, row, small
 from tubeq_spark.storage.query import Select, Struct, named
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression, Row
     from tubeq_spark.storage.query import Parts
 
-    #: Columns that programs know by names in lower case: their values for a stored row, and the types in which the
-    #: table stores them.
-    ShownColumns: TypeAlias = Mapping[str, tuple[Expression, pa.DataType]]
-
 #: The segment of the tombstone of a dropped tube. It never has tasks.
 SEGMENT_0 = 0
 #: The segments of the gates of takes (`gates`), and those of the taken-utube rows. No lease segment has such a number
@@ -40,24 +34,6 @@ OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
 _ROW = row()
-_MOMENT = pa.timestamp("us", "UTC")
-
-_SHOWN: ShownColumns = {
-    "task_id": (_ROW.task_id, pa.int64()),
-    "state": (_ROW.state, pa.string()),
-    "pri": (_ROW.pri, pa.int64()),
-    "utube": (_ROW.utube, pa.string()),
-    "data": (_ROW.data, pa.string()),
-    "created": (_ROW.created, _MOMENT),
-    "ttl": (Seconds(_ROW.ttl), pa.int64()),
-    "ttr": (Seconds(_ROW.ttr), pa.int64()),
-    "next_event": (_ROW.next_event, _MOMENT),
-    "attempts": (_ROW.attempts, pa.int64()),
-    # No session holds a buried task.
-    "owner": (null(Type.STRING), pa.string()),
-    "taken_at": (null(Type.TIMESTAMP), _MOMENT),
-    "error": (_ROW.error, pa.string()),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +58,17 @@ class TubeTable:
     unique_for_us: int | None = None
     max_attempts: int | None = None
 
-    @property
-    def shown(self) -> ShownColumns:
-        """The columns of `Tube.df`, for a buried row, by the names that programs use in conditions."""
-        if self.payload_columns is None:
-            return _SHOWN
-        return {**_SHOWN, "data": (_ROW.data, pa.struct([]))}
+    def fulfils(self, where: str | None, state: TaskState) -> Expression:
+        """Rows in an effective state that fulfil a program's condition; all of them without one.
+
+        Raises:
+            InvalidOptionError: It is no condition.
+        """
+        if where is None:
+            return TRUE
+        from tubeq_spark.storage.user_condition import condition_of, shown  # noqa: PLC0415  (needs an extra)
+
+        return condition_of(where, shown(state, typed=self.payload_columns is not None))
 
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of tasks, and the tombstone. All other rows have the negated id of the tube."""
