@@ -396,6 +396,8 @@ def test_work_when_a_second_signal_comes_gives_back_what_is_in_hand(new_tube: Ne
 
     assert report.done == 0
     assert attempts(tube, TaskState.READY) == {"endless": 1}
+    (task,) = tube.tasks_by_state("ready")
+    assert task.error == "the worker was stopped before the call ended"
 
 
 # -- bad input ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,43 @@ def test_work_when_a_type_without_delays_is_down_keeps_the_tasks(type_name: str)
         # Without delays the first task is tried again and again: ten failures bury three tasks.
         assert report.buried <= 4
         assert report.done + report.buried == 50
+
+
+def test_work_when_bad_tasks_come_first_tries_one_of_the_others() -> None:
+    def handler(task: Task) -> None:
+        if task.data == "bad":
+            raise ValueError("bad")
+
+    clock = ManualClock()
+    with InMemoryQueue(clock) as queue:
+        tube = filled(queue, 0)
+        tube.put_many(["bad"] * 12 + ["good"] * 50)
+        report = tube.work(handler, idle=5)
+        assert (report.done, report.buried) == (50, 12)
+
+
+def test_work_when_the_tube_is_empty_after_an_outage_waits_for_nothing() -> None:
+    def handler(_: Task) -> None:
+        raise ConnectionError("down")
+
+    clock = ManualClock()
+    with InMemoryQueue(clock) as queue:
+        tube = filled(queue, 10)
+        stop = threading.Event()
+        failing = []
+
+        def sleep(seconds: float) -> None:
+            clock.advance(seconds)
+            failing.append(queue.metrics().tubes["mail"].failing_workers)
+            if clock.monotonic() > 5:
+                tube.truncate()
+            if clock.monotonic() > 30:
+                stop.set()
+
+        clock.sleep = sleep  # type: ignore[method-assign]
+        tube.work(handler, stop=stop)
+        assert 1 in failing
+        assert failing[-1] == 0
 
 
 @pytest.mark.parametrize(("idle", "failed", "seconds"), [(0, 10, 0), (5, 13, 75)])

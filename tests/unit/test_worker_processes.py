@@ -121,7 +121,7 @@ def test_child_when_it_dies_in_a_call_fails_its_task_and_gives_back_the_others(
 if not is_first('a'): os._exit(0)
 tell('{{"session": "s"}}')
 tell('{{"begun": [[1, 1], [2, 1]]}}')
-tell('{{"over": [1, 2]}}')
+tell('{{"over": [[1, 1], [2, 1]]}}')
 tell('{{"begun": [[3, 2]]}}')
 tell('{{"done": 2}}')
 {ends}
@@ -131,7 +131,7 @@ tell('{{"done": 2}}')
     report = parent.run()
 
     assert (report.done, report.failed) == (2, 1)
-    assert parent.given_back == [Death("s", {3: f"the worker {cause} during attempt 2"})]
+    assert parent.given_back == [Death("s", {(3, 2): f"the worker {cause} during attempt 2"})]
     assert [without_pid(record) for record in caplog.records] == [
         f"worker process N {cause} during task 3 (attempt 2); another one begins in 2 s"
     ]
@@ -248,12 +248,13 @@ OVERDUE = """
 tell('{"session": "s"}')
 tell('{"begun": [[1, 2]]}')
 tell('{"begun": [[2, 1]]}')
-tell('{"overdue": [1], "why": "the call took longer than 5 s"}')
+tell('{"overdue": [[1, 2]], "why": "the call took longer than 5 s"}')
 time.sleep(600)
 """
 #: Only the task of the call that took too long has failed.
 DEATH = Death(
-    "s", {1: "the call took longer than 5 s: the worker was killed by SIGKILL during attempt 2"}
+    "s",
+    {(1, 2): "the call took longer than 5 s: the worker was killed by SIGKILL during attempt 2"},
 )
 
 
@@ -413,7 +414,7 @@ def exit_codes_of_overdue_child(
         raise ExitedError
 
     def loop(_tube: Any, _handler: Any, *, ears: Any, **_: Any) -> None:
-        ears.overdue([SimpleNamespace(task_id=1)])
+        ears.overdue([SimpleNamespace(task_id=1, attempts=1)])
 
     monkeypatch.setattr(os, "getppid", lambda: parents.pop(0) if len(parents) > 1 else parents[0])
     monkeypatch.setattr(os, "_exit", leave)

@@ -107,6 +107,15 @@ class Counters:
         with self._lock:
             return self._counts.total() != self._written
 
+    def any_failing(self) -> bool:
+        """Whether a worker loop takes no tasks for now, because all calls failed."""
+        with self._lock:
+            failing, working = (
+                sum(count for name, count in self._counts.items() if name.endswith(f"/{event}"))
+                for event in (FAILING, WORKING)
+            )
+        return failing > working
+
     def written(self, snapshot: Mapping[str, int]) -> None:
         """Remember that a snapshot is stored."""
         with self._lock:
