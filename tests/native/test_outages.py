@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.waiting import beat
+from tests.waiting import beat, until
 from tubeq_spark import Bury, Queue, QueueConfig
 from tubeq_spark.model.failures import PATIENCE
 from tubeq_spark.testing import InMemoryQueue, ManualClock
@@ -189,23 +189,24 @@ def test_work_when_a_loop_waits_for_longer_than_a_lease_other_programs_see_it(
 
 
 def test_work_when_one_call_runs_for_long_tries_another_task_all_the_same() -> None:
-    clock, ends = ManualClock(), threading.Event()
+    clock, ends, failed = ManualClock(), threading.Event(), list[int]()
 
     def handler(task: Task) -> None:
         if task.data == 0:
-            for _ in range(1_000):
-                clock.advance(0.5)
-                if ends.wait(0.001):
+            until(lambda: len(failed) >= 10)
+            for _ in range(500):
+                clock.advance(1)
+                if ends.wait(0.002):
                     return
-        if clock.monotonic() < OUTAGE:
+        elif len(failed) <= 10:
+            failed.append(task.data)
             raise ConnectionError("down")
         ends.set()
 
     with InMemoryQueue(clock) as queue:
-        tube = filled(queue, 100)
-        tube.work(handler, threads=2, idle=1)
+        filled(queue, 100).work(handler, threads=2, idle=1)
 
-    assert ends.is_set()
+    assert len(failed) == 11
     assert clock.monotonic() < 500
 
 
@@ -269,7 +270,10 @@ def test_work_when_a_type_without_delays_is_down_tries_at_least_once_a_minute() 
             stop=(stop := threading.Event()),
         )
 
-    assert max(after - before for before, after in itertools.pairwise(tries)) < 62
+    pauses = [after - before for before, after in itertools.pairwise(tries)]
+    assert max(pauses) < 62
+    # After ten failures the pauses are those of the brake.
+    assert [round(pause / 10) for pause in pauses[9:12]] == [1, 2, 4]
 
 
 @pytest.mark.parametrize(("idle", "failed", "seconds"), [(0, 10, 0), (5, 13, 75)])
