@@ -54,7 +54,13 @@ def work(
     batch: Annotated[int, whole("Tasks of a call at most", least=1)] = 1,
     per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,
     utube: TakenUtubes = None,
-    idle: Annotated[float | None, seconds("End after this time without a task")] = None,
+    idle: Annotated[
+        float | None,
+        seconds(
+            "End after this time without a task, or when the pauses while all calls fail have grown to "
+            "a minute (with 0: before the first one)"
+        ),
+    ] = None,
     bury: Annotated[
         bool, typer.Option("--bury", help="Bury failed tasks, instead of retrying them")
     ] = False,
@@ -71,7 +77,8 @@ def work(
     """Call a function for each task.
 
     Ack the task on success, retry it on an exception. SIGTERM and Ctrl-C end it after the running calls; a second
-    signal gives their tasks back.
+    signal gives their tasks back. When ten tasks in a row have failed, it pauses for 10 seconds, then for longer, and
+    tries one task after each pause.
     """
     call: Call = ctx.obj
     with call.answering():

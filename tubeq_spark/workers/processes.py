@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import SessionError
-from tubeq_spark.task import Task
 from tubeq_spark.workers.handlers import Failure, WorkReport
 from tubeq_spark.workers.source import LOOK, OF_STORAGE, Source, require_passing
 
@@ -339,13 +338,8 @@ def settle_death(tube: Tube, death: Death, *, buries: bool) -> int:
         The number of buried tasks.
     """
     source = Source(tube, 1, None, buries=buries)
-    failed, others = list[Failure](), list[Task]()
-    for task in source.held_by_session():
-        error = death.errors.get((task.task_id, task.attempts))
-        if error is None:
-            others.append(task)
-        else:
-            failed.append(Failure(task, error))
-    buried, _ = source.fail(failed)
-    source.give_back(others)
+    held = [((task.task_id, task.attempts), task) for task in source.held_by_session()]
+    errors = death.errors
+    buried, _ = source.fail([Failure(task, errors[key]) for key, task in held if key in errors])
+    source.give_back([task for key, task in held if key not in errors])
     return buried
