@@ -50,7 +50,9 @@ def work(
         ),
     ],
     threads: Annotated[int, whole("Calls at a time in each process", least=1)] = 1,
-    processes: Annotated[int, whole("Processes; one that dies is started again", least=1)] = 1,
+    processes: Annotated[
+        int, whole("Processes; of several, one that dies is started again", least=1)
+    ] = 1,
     batch: Annotated[int, whole("Tasks of a call at most", least=1)] = 1,
     per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,
     utube: TakenUtubes = None,

@@ -109,12 +109,12 @@ class Counters:
 
     def any_failing(self) -> bool:
         """Whether a worker loop takes no tasks for now, because all calls failed."""
-        with self._lock:
-            failing, working = (
-                sum(count for name, count in self._counts.items() if name.endswith(f"/{event}"))
-                for event in (FAILING, WORKING)
-            )
-        return failing > working
+        counts = self.snapshot()
+        return any(
+            count > counts.get(name.replace(FAILING, WORKING), 0)
+            for name, count in counts.items()
+            if name.endswith(FAILING)
+        )
 
     def written(self, snapshot: Mapping[str, int]) -> None:
         """Remember that a snapshot is stored."""
