@@ -50,18 +50,13 @@ def work(
         ),
     ],
     threads: Annotated[int, whole("Calls at a time in each process", least=1)] = 1,
-    processes: Annotated[
-        int, whole("Processes; of several, one that dies is started again", least=1)
-    ] = 1,
+    processes: Annotated[int, whole("Processes; 2 or more replace a dead one", least=1)] = 1,
     batch: Annotated[int, whole("Tasks of a call at most", least=1)] = 1,
     per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,
     utube: TakenUtubes = None,
     idle: Annotated[
         float | None,
-        seconds(
-            "End after this time without a task, or when the pauses while all calls fail have grown to "
-            "a minute (with 0: before the first one)"
-        ),
+        seconds("End after this time without a task, or if all fails for a minute (0: at once)"),
     ] = None,
     bury: Annotated[
         bool, typer.Option("--bury", help="Bury failed tasks, instead of retrying them")
