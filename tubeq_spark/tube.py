@@ -772,7 +772,7 @@ class Tube:
         delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at `max_attempts` it is buried.
         `raise Bury("why")` buries it at once. Types without delays are different: with sub-queues the loop holds the
         task for that time before it releases it, so only that sub-queue waits; without sub-queues the loop takes no
-        tasks for that time.
+        tasks for that time, a minute at most.
 
         The loop prefetches tasks, so that calls do not wait, and settles them together. In tubes with `rate`,
         `parallel` above 1, `most_taken` or `order="fair"` it prefetches none. While a handler runs, the loop
@@ -782,9 +782,10 @@ class Tube:
 
         When ten tasks in a row have failed, of all threads together, the loop takes no more tasks, gives
         back the prefetched ones without a used attempt, and tries one task after 10 seconds, then after
-        growing pauses of up to 60. It goes on when one succeeds. With `idle` it gives up when the pauses have
-        reached 60 seconds, with `idle=0` at once. `metrics` and `health` of this queue object show that it
-        waits, those of others from the next heartbeat on.
+        growing pauses of up to 60: of the next 32 the one with the fewest attempts. It goes on when one succeeds.
+        With `idle` it gives up when the pauses have reached 60 seconds, with `idle=0` at once. `metrics` and
+        `health` of this queue object show that it waits, those of others from the next heartbeat on. If a call
+        with several tasks fails, and 32 calls in a row with parts of them, too, the other tasks are given back.
 
         If an error ends the loop, such as a dropped tube, it begins no more calls, settles the finished tasks,
         and releases the others, including those of running calls.

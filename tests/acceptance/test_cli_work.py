@@ -147,6 +147,21 @@ def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
     assert (code, result["buried"]) == (expected, 1)
 
 
+@pytest.mark.parametrize(("strict", "expected"), [((), 0), (("--strict",), 4)])
+def test_work_when_all_tasks_fail_gives_up_says_so_and_if_strict_ends_with_4(
+    place: Path, queue: Queue, strict: tuple[str, ...], expected: int
+) -> None:
+    queue["jobs"].put_many(range(20))
+
+    process = started(place, "job:fails", "--idle", "0", *strict)
+    out, err = process.communicate(timeout=WAIT)
+
+    assert (process.returncode, json.loads(out)["failed"]) == (expected, 10)
+    last = json.loads(err.splitlines()[-1])
+    said = "jobs: the loop ends; 10 tasks failed in a row"
+    assert (last["level"], last["note"]) == ("WARNING", said)
+
+
 @pytest.mark.usefixtures("ctrl_c_comes")
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
@@ -267,6 +282,10 @@ def test_work_when_terminated_finishes_what_is_in_hand(
     process = in_calls(place, queue, processes)
 
     process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    # Each process says so.
+    for _ in range(int(processes)):
+        assert json.loads(process.stderr.readline())["note"] == "stopping: 1 call in hand"
     (place / "go").touch()
     code, result = ended(process)
 

@@ -381,8 +381,13 @@ def test_work_when_a_signal_comes_ends_after_the_task_in_hand(
     assert signal.getsignal(number) is before
 
 
-def test_work_when_a_second_signal_comes_gives_back_what_is_in_hand(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
+@pytest.mark.parametrize(
+    ("type_name", "max_attempts", "state"), [("fifottl", None, "ready"), ("fifo", 1, "buried")]
+)
+def test_work_when_a_second_signal_comes_gives_back_what_is_in_hand(
+    new_tube: NewTube, type_name: str, max_attempts: int | None, state: str
+) -> None:
+    tube = new_tube(type_name, max_attempts=max_attempts)
     tube.put("endless")
     never = threading.Event()
 
@@ -396,7 +401,9 @@ def test_work_when_a_second_signal_comes_gives_back_what_is_in_hand(new_tube: Ne
     never.set()
 
     assert report.done == 0
-    assert attempts(tube, TaskState.READY) == {"endless": 1}
+    (task,) = tube.tasks_by_state(state)
+    assert (task.data, task.attempts) == ("endless", 1)
+    assert task.error == "the worker was stopped before the call ended"
 
 
 # -- bad input ---------------------------------------------------------------------------------------

@@ -15,14 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.waiting import until
 from tubeq_spark.cli import work
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.errors import CommitUnknownError, ConflictError, SessionError, StoreError
 from tubeq_spark.runtime.stopping import Stop, Wake
-from tubeq_spark.testing import ManualClock
+from tubeq_spark.testing import InMemoryQueue, ManualClock, task
+from tubeq_spark.tube import Tube
 from tubeq_spark.workers import start
-from tubeq_spark.workers.handlers import WorkReport
-from tubeq_spark.workers.processes import BAD_USE, ChildFailedError, Death, Processes
+from tubeq_spark.workers.handlers import Calls, WorkReport
+from tubeq_spark.workers.pools import Threads
+from tubeq_spark.workers.processes import (
+    BAD_USE,
+    ChildFailedError,
+    Death,
+    Processes,
+    settle_death,
+)
 
 if TYPE_CHECKING:
     import logging
@@ -112,6 +121,7 @@ def test_child_when_it_dies_with_1_is_started_again_after_a_while(
     [
         ("os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
         ("os._exit(7)", "ended with exit code 7"),
+        ("os._exit(0)", "ended with exit code 0"),
     ],
 )
 def test_child_when_it_dies_in_a_call_fails_its_task_and_gives_back_the_others(
@@ -121,7 +131,7 @@ def test_child_when_it_dies_in_a_call_fails_its_task_and_gives_back_the_others(
 if not is_first('a'): os._exit(0)
 tell('{{"session": "s"}}')
 tell('{{"begun": [[1, 1], [2, 1]]}}')
-tell('{{"over": [1, 2]}}')
+tell('{{"over": [[1, 1], [2, 1]]}}')
 tell('{{"begun": [[3, 2]]}}')
 tell('{{"done": 2}}')
 {ends}
@@ -131,10 +141,76 @@ tell('{{"done": 2}}')
     report = parent.run()
 
     assert (report.done, report.failed) == (2, 1)
-    assert parent.given_back == [Death("s", {3: f"the worker {cause} during attempt 2"})]
+    assert parent.given_back == [Death("s", {(3, 2): f"the worker {cause} during attempt 2"})]
     assert [without_pid(record) for record in caplog.records] == [
         f"worker process N {cause} during task 3 (attempt 2); another one begins in 2 s"
     ]
+
+
+def test_child_when_an_earlier_attempt_of_a_task_is_over_is_still_in_the_call_of_the_later_one(
+    tmp_path: Path,
+) -> None:
+    child = """
+if not is_first('a'): os._exit(0)
+tell('{"session": "s"}')
+tell('{"begun": [[1, 1]]}')
+tell('{"begun": [[1, 2]]}')
+tell('{"over": [[1, 1]]}')
+os._exit(7)
+"""
+    parent = Parent(tmp_path, child)
+
+    parent.run()
+
+    (death,) = parent.given_back
+    assert death.errors == {(1, 2): "the worker ended with exit code 7 during attempt 2"}
+
+
+def test_child_when_it_dies_before_its_first_call_holds_no_tasks_to_settle(tmp_path: Path) -> None:
+    parent = Parent(tmp_path, "tell('{\"session\": \"s\"}')\nos._exit(not not is_first('a'))")
+
+    parent.run()
+
+    # A queue is not opened for that; with Spark this would start a JVM.
+    assert not parent.given_back
+
+
+def test_death_settles_only_the_attempts_that_it_names_and_reads_no_tasks_of_others() -> None:
+    with InMemoryQueue(ManualClock()) as queue, InMemoryQueue(beside=queue) as other:
+        tube = queue.create_tube("jobs", max_attempts=2)
+        tube.put_many(["others", "early", "bad", "not begun"])
+        assert other["jobs"].take(0).data == "others"
+        tube.release(tube.take(0).task_id)
+        early, bad, _ = tube.take_many(3)
+        assert (early.attempts, bad.attempts) == (2, 1)
+        errors = {(early.task_id, 1): "it was long ago", (bad.task_id, 1): "the worker ended"}
+        read: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Tube, "tasks_by_state", lambda *_: read.append("all"))
+            buried = settle_death(tube, Death(str(queue.session_uuid), errors), buries=False)
+        left = {task.data: task for state in "r~" for task in tube.tasks_by_state(state)}
+
+    assert (buried, read) == (0, [])
+    assert {data: task.attempts for data, task in left.items()} == {
+        "early": 1,
+        "bad": 1,
+        "not begun": 0,
+    }
+    assert [task.error for task in left.values()].count("the worker ended") == 1
+
+
+def test_call_is_late_only_after_its_parent_was_told_of_it_and_until_it_is_told_that_it_is_over() -> (
+    None
+):
+    late: list[list[Any]] = []
+    calls = Calls(lambda _: late.append(pool.late(-1)), single=True)
+    calls.watch = lambda *_: late.append(pool.late(-1))
+    pool = Threads(calls, 1)
+    pool.submit([one := task("a")])
+    until(lambda: bool(pool.ended()))
+    pool.close()
+
+    assert late == [[], [[one]], []]
 
 
 class Stopped(Parent):
@@ -248,12 +324,13 @@ OVERDUE = """
 tell('{"session": "s"}')
 tell('{"begun": [[1, 2]]}')
 tell('{"begun": [[2, 1]]}')
-tell('{"overdue": [1], "why": "the call took longer than 5 s"}')
+tell('{"overdue": [[1, 2]], "why": "the call took longer than 5 s"}')
 time.sleep(600)
 """
 #: Only the task of the call that took too long has failed.
 DEATH = Death(
-    "s", {1: "the call took longer than 5 s: the worker was killed by SIGKILL during attempt 2"}
+    "s",
+    {(1, 2): "the call took longer than 5 s: the worker was killed by SIGKILL during attempt 2"},
 )
 
 
@@ -357,6 +434,15 @@ def test_parent_when_the_storage_fails_for_a_moment_leaves_tasks_of_a_killed_chi
     )
 
 
+def test_progress_is_told_now_and_then_if_there_is_any(caplog: pytest.LogCaptureFixture) -> None:
+    tell = work._teller()
+    with caplog.at_level("INFO", "tubeq_spark.cli"):
+        for report in [(0, 15.0), (3, 16.0), (3, 40.0), (4, 41.0), (5, 45.0)]:
+            tell(WorkReport(done=report[0], seconds=report[1]))
+
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["3 done", "4 done"]
+
+
 # -- a child -----------------------------------------------------------------------------------------
 
 
@@ -413,7 +499,7 @@ def exit_codes_of_overdue_child(
         raise ExitedError
 
     def loop(_tube: Any, _handler: Any, *, ears: Any, **_: Any) -> None:
-        ears.overdue([SimpleNamespace(task_id=1)])
+        ears.overdue([SimpleNamespace(task_id=1, attempts=1)])
 
     monkeypatch.setattr(os, "getppid", lambda: parents.pop(0) if len(parents) > 1 else parents[0])
     monkeypatch.setattr(os, "_exit", leave)

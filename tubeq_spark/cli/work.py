@@ -50,11 +50,14 @@ def work(
         ),
     ],
     threads: Annotated[int, whole("Calls at a time in each process", least=1)] = 1,
-    processes: Annotated[int, whole("Processes; one that dies is started again", least=1)] = 1,
+    processes: Annotated[int, whole("Processes; 2 or more replace a dead one", least=1)] = 1,
     batch: Annotated[int, whole("Tasks of a call at most", least=1)] = 1,
     per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,
     utube: TakenUtubes = None,
-    idle: Annotated[float | None, seconds("End after this time without a task")] = None,
+    idle: Annotated[
+        float | None,
+        seconds("End after this time without a task, or if all fails for a minute (0: at once)"),
+    ] = None,
     bury: Annotated[
         bool, typer.Option("--bury", help="Bury failed tasks, instead of retrying them")
     ] = False,
@@ -71,7 +74,8 @@ def work(
     """Call a function for each task.
 
     Ack the task on success, retry it on an exception. SIGTERM and Ctrl-C end it after the running calls; a second
-    signal gives their tasks back.
+    signal gives their tasks back. When ten tasks in a row have failed, it pauses for 10 seconds, then for longer, and
+    tries one task after each pause.
     """
     call: Call = ctx.obj
     with call.answering():
@@ -97,19 +101,20 @@ def work(
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
             signals: list[Signals] = []
-            ears = Ears(_teller(), _log_failure, cut_off=signals.append)
+            ears = Ears(_teller(), _log_failure, stopping=_log_stop, cut_off=signals.append)
             report = run(queue.tube(tube), handler, stop=None, ears=ears, **options)
             _show(call, tube, report, signals[0] if signals else None, strict=strict)
 
 
 def _teller() -> Callable[[WorkReport], None]:
-    """A function that logs the progress now and then."""
-    told = 0.0
+    """A function that logs the progress now and then, if there is any."""
+    told, counted = 0.0, (0, 0, 0)
 
     def tell(report: WorkReport) -> None:
-        nonlocal told
-        if report.seconds - told >= _TELL:
-            told = report.seconds
+        nonlocal told, counted
+        counts = report.done, report.failed, report.buried
+        if report.seconds - told >= _TELL and counts != counted:
+            told, counted = report.seconds, counts
             log.info("%s", _sentence(report))
 
     return tell
@@ -121,6 +126,16 @@ def _log_failure(failure: Failure) -> None:
     error = reason if isinstance(reason, BaseException) else None
     said = "task %d failed at attempt %d: %s"
     log.warning(said, task.task_id, task.attempts, headline(reason), exc_info=error)
+
+
+def _log_stop(calls: int) -> None:
+    """Log that the loop ends after its running calls."""
+    log.info("stopping: %d call%s in hand", calls, "" if calls == 1 else "s")
+
+
+def _attempts(tasks: Sequence[Task]) -> list[tuple[int, int]]:
+    """Tasks by id and attempt, for the parent."""
+    return [(task.task_id, task.attempts) for task in tasks]
 
 
 def _sentence(report: WorkReport) -> str:
@@ -242,7 +257,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
 
         def overdue(late: Sequence[Task]) -> None:
             why = f"the call took longer than {options['time_limit']:g} s"
-            pipe.write({"overdue": [task.task_id for task in late], "why": why})
+            pipe.write({"overdue": _attempts(late), "why": why})
             # The parent kills this process, which must settle no task in between.
             while has_parent():
                 stop.wait(_LOOK)
@@ -250,12 +265,9 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
             os._exit(ExitCode.FAILED)
 
         def watch(tasks: Sequence[Task], begins: bool) -> None:
-            if begins:
-                pipe.write({"begun": [(task.task_id, task.attempts) for task in tasks]})
-            else:
-                pipe.write({"over": [task.task_id for task in tasks]})
+            pipe.write({"begun" if begins else "over": _attempts(tasks)})
 
         # The parent settles the tasks of this process when it has died.
         pipe.write({"session": str(queue.session_uuid)})
-        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True)
+        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True, stopping=_log_stop)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

@@ -107,6 +107,15 @@ class Counters:
         with self._lock:
             return self._counts.total() != self._written
 
+    def any_failing(self) -> bool:
+        """Whether a worker loop takes no tasks for now, because all calls failed."""
+        counts = self.snapshot()
+        return any(
+            count > counts.get(name.replace(FAILING, WORKING), 0)
+            for name, count in counts.items()
+            if name.endswith(FAILING)
+        )
+
     def written(self, snapshot: Mapping[str, int]) -> None:
         """Remember that a snapshot is stored."""
         with self._lock:

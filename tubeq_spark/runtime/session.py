@@ -206,7 +206,8 @@ class Session:
                 return
             now_us = self._now()
             needed = self.announced or self._kept or self._holdings.any_at(now_us)
-            if not (needed or self._counters.unwritten()):
+            # Others see the counters of failing loops as long as the lease lasts.
+            if not (needed or self._counters.unwritten() or self._counters.any_failing()):
                 return
             self._go_on(now_us)
 

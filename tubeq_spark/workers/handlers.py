@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.failures import Bury, FailedTasks, halves, said
+from tubeq_spark.model.failures import PATIENCE, Bury, FailedTasks, halves, said
 from tubeq_spark.model.validation import is_async, is_generator, refuse, require_run, takes
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class Ears:
         calls: Called by the threads of calls with the tasks of each call, and whether it begins; else it is over.
         hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
             as SIGINT.
+        stopping: Called once with the number of running calls, when the loop is asked to end after them.
         cut_off: Called with the first signal, if a second one made the loop give back its tasks.
     """
 
@@ -115,6 +116,7 @@ class Ears:
     overdue: Callable[[Sequence[Task]], object] = lambda _: None
     calls: Callable[[Sequence[Task], bool], object] = lambda *_: None
     hands_on: bool = False
+    stopping: Callable[[int], object] = lambda _: None
     cut_off: Callable[[Signals], object] = lambda _: None
 
 
@@ -124,8 +126,8 @@ class Outcome:
 
     done: list[Task] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
-    #: Tasks that no call has begun, because their leases had ended.
-    lost: list[Task] = field(default_factory=list)
+    #: Tasks that may succeed in another call: their leases had ended, or too many calls before had failed.
+    untried: list[Task] = field(default_factory=list)
 
 
 def check(handler: object, time_limit: Seconds | None) -> None:
@@ -158,12 +160,12 @@ class Calls:
         self._handler: Any = handler
         self._single = single
         self._time_limit = time_limit
-        #: Whether a task is still held. If its lease has ended, another consumer may have it.
+        #: Whether a call may begin with a task. If its lease has ended, another consumer may have it.
         self.is_held: Callable[[Task], bool] = lambda _: True
         #: Whether cancelled coroutines must end, because nobody waits for the outcome of their tasks.
         self.ends = False
-        #: Called with the tasks of each call that begins in a thread.
-        self.begins: Callable[[Sequence[Task]], object] = lambda _: None
+        #: Called with the outcome of some tasks, in the thread of the call.
+        self.sees: Callable[[Outcome], object] = lambda _: None
         #: Called with the tasks of each call, and whether it begins; else it is over.
         self.watch: Callable[[Sequence[Task], bool], object] = lambda *_: None
         #: The context manager of a call: its span, if the program wants one.
@@ -175,7 +177,6 @@ class Calls:
         """Call the handler. If it fails at several tasks together, find those at which it fails."""
         tries = _Tries(tasks, self.is_held)
         while held := tries.next():
-            self.begins(held)
             self.watch(held, True)  # noqa: FBT003  (it begins)
             try:
                 with self.span(held):
@@ -222,19 +223,23 @@ class _Tries:
     def __init__(self, tasks: Sequence[Task], is_held: Callable[[Task], bool]) -> None:
         self.outcome = Outcome()
         self._parts, self._is_held = [tasks], is_held
+        #: How many calls have failed in a row.
+        self._failed = 0
 
     def next(self) -> Sequence[Task]:
         """The tasks of the next call, which are still held; none if no call is left."""
         while self._parts:
             held: list[Task] = []
             for task in self._parts.pop():
-                (held if self._is_held(task) else self.outcome.lost).append(task)
+                goes_on = self._failed < PATIENCE and self._is_held(task)
+                (held if goes_on else self.outcome.untried).append(task)
             if held:
                 return held
         return []
 
     def returned(self, tasks: Sequence[Task], result: object) -> None:
         """All tasks are done, except those that the result names."""
+        self._failed = 0
         reasons = result.reasons if isinstance(result, FailedTasks) else {}
         strange = reasons.keys() - {task.task_id for task in tasks}
         if strange:
@@ -252,7 +257,9 @@ class _Tries:
                 self.returned(tasks, error)
             except Exception as unnamed:  # noqa: BLE001  (a class of the program may lack the reasons)
                 self.raised(tasks, unnamed)
-        elif len(tasks) > 1:
+            return
+        self._failed = 0 if isinstance(error, Bury) else self._failed + 1
+        if len(tasks) > 1:
             self._parts += halves(tasks)
         else:
             (task,) = tasks

@@ -7,18 +7,17 @@ when their leases end.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US, to_us
-from tubeq_spark.workers.brake import Brake
+from tubeq_spark.workers.brake import LONGEST, TRIED_FROM, Brake
 from tubeq_spark.workers.handlers import WorkReport
-from tubeq_spark.workers.source import log_lost
+from tubeq_spark.workers.source import LOOK, at_last, log_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.runtime.stopping import Stop
@@ -27,14 +26,8 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.pools import Pool
     from tubeq_spark.workers.source import Source
 
-log = logging.getLogger(__name__)
-
 #: The most tasks that are taken ahead.
 MOST_AHEAD = 1_000
-#: Seconds between two checks of things that wake nobody: the event of the program, and the time.
-LOOK = 0.25
-#: How often the loop tries at its end to settle ended tasks, with `LOOK` seconds in between.
-_LAST_TRIES = 3
 _EVER = float("inf")
 
 
@@ -86,7 +79,10 @@ class Loop:
     _ended_before: int = field(default=0, init=False)
     #: Whether no other call begins, so that failed tasks are held no longer.
     _is_over: bool = field(default=False, init=False)
-    _brake: Brake = field(init=False)
+    #: Sees the outcomes of calls, also in their threads.
+    brake: Brake = field(init=False)
+    #: The task that is tried while the brake is on.
+    _tried: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Begin now."""
@@ -97,7 +93,7 @@ class Loop:
             self._began
         )
         self._counts = {"done": 0, "failed": 0, "buried": 0}
-        self._brake = Brake(self.source.name, self.clock.monotonic, self.source.count)
+        self.brake = Brake(self.source.name, self.clock.monotonic, self.source.count)
 
     def run(self) -> WorkReport:
         """Work until the loop ends. If an error ends it, settle the held tasks as far as possible."""
@@ -108,7 +104,7 @@ class Loop:
             self._let_go()
             raise
         finally:
-            self._brake.end()
+            self.brake.end()
         return self._report()
 
     def _report(self) -> WorkReport:
@@ -122,9 +118,10 @@ class Loop:
             if (error := self._let_go()) is not None:
                 raise error
             return False
-        if stopping:
+        if stopping and not self._is_over:
             self._is_over = True
             self._withdraw()
+            self.ears.stopping(self._calls)
         self._settle(0 if stopping else self._wanted())
         self._renew()
         self._end_overdue()
@@ -141,15 +138,15 @@ class Loop:
         failed: list[Failure] = []
         for outcome in self.pool.ended():
             self._calls -= 1
-            if self._brake.see(outcome):
-                self._withdraw()
             for task in outcome.done:
                 self._end(task)
-            for task in outcome.lost:
+            for task in outcome.untried:
                 # If no commit has written the end of a lease, this session still holds the task.
                 self._end(task, begun=False)
             failed += [each for each in outcome.failed if self._end(each.task, each)]
             self._seen = self.clock.monotonic()
+        if self.brake.waits:
+            self._withdraw()
         self._counts["failed"] += len(failed)
         for failure in failed:
             self.ears.failed(failure)
@@ -212,7 +209,9 @@ class Loop:
             self._settled([failure.task for failure in failures], later)
             self._counts["buried"] += buried
             if self.source.pause:
-                self._resumes = self.clock.monotonic() + self.source.pause
+                # While the brake is on, its pauses alone count.
+                longest = 0.0 if self.brake.is_on else LONGEST
+                self._resumes = self.clock.monotonic() + min(self.source.pause, longest)
                 self.source.pause = 0.0
 
     def _settle_done(self, wanted: int) -> None:
@@ -241,7 +240,7 @@ class Loop:
             # Calls that have ended meanwhile are settled, too.
             self._collect,
         )
-        return self._at_last(steps, lambda: self._ended)
+        return at_last(self.clock, steps, lambda: self._ended)
 
     def _let_go(self) -> Exception | None:
         """Settle ended tasks, and give back all others. Running calls are not waited for."""
@@ -254,32 +253,12 @@ class Loop:
             nonlocal held
             held = self.source.release(held)
 
-        return error or self._at_last([release], lambda: held)
-
-    def _at_last(
-        self, steps: Sequence[Callable[[], None]], left: Callable[[], object]
-    ) -> Exception | None:
-        """Run steps until nothing is left, a few times. After an error of a step the others still run.
-
-        Returns:
-            The first error.
-        """
-        first: Exception | None = None
-        for tries in range(_LAST_TRIES):
-            if tries:
-                self.clock.sleep(LOOK)
-            for step in steps:
-                try:
-                    step()
-                except Exception as error:  # noqa: BLE001  (it is raised in the end, or another one is)
-                    log.warning("not all tasks could be settled at the end of work: %s", error)
-                    first = first or error
-            if first or not left():
-                break
-        return first
+        return error or at_last(self.clock, [release], lambda: held)
 
     def is_held(self, task: Task) -> bool:
-        """Whether a task's lease has not ended, as far as this loop knows."""
+        """Whether a call may begin with a task: its lease has not ended, as far as this loop knows."""
+        if self.brake.is_on and task.task_id != self._tried:
+            return False
         newest = self._in_hand.get(task.task_id)
         if newest is None or newest.attempts != task.attempts:
             return False
@@ -299,8 +278,12 @@ class Loop:
     @property
     def _room(self) -> int:
         """How many more tasks to take, for all calls and ahead."""
-        if self._brake.is_on:
-            return int(not self._calls and not self._brake.waits)
+        if self.brake.is_on:
+            # Calls that began before may run for long.
+            is_busy = self._tried in self._in_hand or self._calls >= self.limits.calls
+            if is_busy or self.brake.waits:
+                return 0
+            return TRIED_FROM if self.source.takes_ahead else 1
         if not self.source.takes_ahead:
             # A call with fewer tasks than `batch` still occupies a thread.
             return max(0, self.limits.calls - self._calls) * self.limits.batch
@@ -319,9 +302,24 @@ class Loop:
             # The tube has no more tasks for now. Until the next look, ended calls are settled without a take.
             self._next_look = now + self.limits.poll
         self._in_hand.update((task.task_id, task) for task in tasks)
+        if self.brake.is_on and wanted:
+            tasks = self._one_to_try(tasks)
         for start in range(0, len(tasks), self.limits.batch):
             self._calls += 1
             self.pool.submit(tasks[start : start + self.limits.batch])
+
+    def _one_to_try(self, tasks: Sequence[Task]) -> Sequence[Task]:
+        """The last one with the fewest attempts, because bad tasks may come first; the others are given back."""
+        self._tried = None
+        if not tasks:
+            self.brake.rest()
+        elif not self.brake.waits:
+            self._tried = min(reversed(tasks), key=lambda task: task.attempts).task_id
+        for task in tasks:
+            if task.task_id != self._tried:
+                self._end(task, begun=False)
+        self._give_back()
+        return [task for task in tasks if task.task_id == self._tried]
 
     def _withdraw(self) -> None:
         """Withdraw tasks that were taken ahead from the pool."""
@@ -365,7 +363,7 @@ class Loop:
         if self._resumes > now:
             self.clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
-        if self._brake.waits and self._brake.is_hopeful:
+        if self.brake.waits and self.brake.is_hopeful:
             # The tube may have tasks, so the loop is not idle.
             self._seen = now
         idle, waits = self.limits.idle, LOOK

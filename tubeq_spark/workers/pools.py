@@ -68,6 +68,7 @@ class Pool(ABC):
         return []
 
     def _end(self, outcome: Outcome) -> None:
+        self._calls.sees(outcome)
         self._outcomes.put(outcome)
         self.woken.set()
 
@@ -81,7 +82,7 @@ class Threads(Pool):
         self._threads = threads
         #: By thread, the tasks of the running call, and since when it runs.
         self._running: dict[int, tuple[float, Sequence[Task]]] = {}
-        calls.begins = self._begins
+        self._told, calls.watch = calls.watch, self._watch
         try:
             for number in range(threads):
                 # A handler that hangs must not keep the process from ending after a second signal.
@@ -106,14 +107,17 @@ class Threads(Pool):
         latest = _clock.monotonic() - seconds
         return [tasks for began, tasks in list(self._running.values()) if began < latest]
 
-    def _begins(self, tasks: Sequence[Task]) -> None:
-        self._running[threading.get_ident()] = _clock.monotonic(), tasks
+    def _watch(self, tasks: Sequence[Task], begins: bool) -> None:  # noqa: FBT001  (`Calls.watch`)
+        # A call can only be late after a parent process was told of it.
+        if not begins:
+            self._running.pop(threading.get_ident(), None)
+        self._told(tasks, begins)
+        if begins:
+            self._running[threading.get_ident()] = _clock.monotonic(), tasks
 
     def _run(self) -> None:
         while tasks := self._units.get():
-            outcome = self._calls.call(tasks)
-            self._running.pop(threading.get_ident(), None)
-            self._end(outcome)
+            self._end(self._calls.call(tasks))
 
 
 class EventLoop(Pool):

@@ -17,10 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import SessionError
-from tubeq_spark.task import TaskState
 from tubeq_spark.workers.handlers import Failure, WorkReport
-from tubeq_spark.workers.loop import LOOK
-from tubeq_spark.workers.source import OF_STORAGE, Source, require_passing
+from tubeq_spark.workers.source import LOOK, OF_STORAGE, Source, require_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,11 +48,11 @@ class Death:
 
     Attributes:
         session: The session of the child.
-        errors: The tasks that have failed by it, with the error of each.
+        errors: The errors of the tasks that have failed by it, by id and attempt.
     """
 
     session: str
-    errors: Mapping[int, str]
+    errors: Mapping[tuple[int, int], str]
 
 
 @dataclass(eq=False)
@@ -65,10 +63,12 @@ class _Child:
     session: str = ""
     report: WorkReport = field(default_factory=WorkReport)
     text: bytes = b""
-    #: The attempts of the tasks in calls, by id.
-    in_calls: dict[int, int] = field(default_factory=dict)
+    #: Whether it has begun a call. Until then it holds no tasks.
+    has_begun: bool = False
+    #: The tasks in calls, by id and attempt.
+    in_calls: set[tuple[int, int]] = field(default_factory=set)
     #: The tasks whose call has run for too long; `None` if there is none.
-    overdue: Sequence[int] | None = None
+    overdue: set[tuple[int, int]] | None = None
     #: Why the parent has killed it.
     why: str = ""
     #: When it wrote to the pipe last.
@@ -77,14 +77,14 @@ class _Child:
     def hear(self, said: dict[str, Any]) -> None:
         """Hear what the child says in a line."""
         if "begun" in said:
-            self.in_calls.update((number, attempts) for number, attempts in said["begun"])
+            self.has_begun = True
+            self.in_calls |= _attempts(said["begun"])
         elif "over" in said:
-            for number in said["over"]:
-                self.in_calls.pop(number, None)
+            self.in_calls -= _attempts(said["over"])
         elif "session" in said:
             self.session = said["session"]
         elif "overdue" in said:
-            self.overdue, self.why = said["overdue"], said["why"]
+            self.overdue, self.why = _attempts(said["overdue"]), said["why"]
             self.process.kill()
         else:
             self.report = WorkReport(**said)
@@ -96,16 +96,15 @@ class _Child:
         return Death(
             self.session,
             {
-                number: f"{why}the worker {cause} during attempt {self.in_calls[number]}"
-                for number in failed
-                if number in self.in_calls
+                (number, attempt): f"{why}the worker {cause} during attempt {attempt}"
+                for number, attempt in sorted(failed)
             },
         )
 
     def tasks(self, death: Death) -> str:
         """A text about the tasks that have failed because it died."""
         why = f", because {self.why}," if self.why else ""
-        failed = [f"{number} (attempt {self.in_calls[number]})" for number in death.errors]
+        failed = [f"{number} (attempt {attempt})" for number, attempt in death.errors]
         if not failed:
             return f"{why} without a task in a call"
         return f"{why} during task{'s' if len(failed) > 1 else ''} {', '.join(failed)}"
@@ -267,7 +266,11 @@ class Processes:
         self._before += child.report
         if code == BAD_USE:
             raise ChildFailedError(code)
-        if code == 0 or (self._is_ending and code in _TERMINATED and not child.in_calls):
+        is_idle, is_asked = not child.in_calls, self._is_ending
+        # After a second signal it has given back the tasks of its calls by itself.
+        if code == 0 and (is_idle or is_asked):
+            return
+        if code in _TERMINATED and is_idle and is_asked:
             return
         cause = _cause(code)
         death = child.death(cause)
@@ -276,7 +279,7 @@ class Processes:
             *(child.process.pid, cause, child.tasks(death), self._replacement(child)),
         )
         self._before += WorkReport(failed=len(death.errors))
-        if child.session:
+        if child.session and child.has_begun:
             self._settle(death)
 
     def _replacement(self, child: _Child) -> str:
@@ -308,6 +311,11 @@ class Processes:
         return sum((child.report for child in self._children), own)
 
 
+def _attempts(said: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
+    """Tasks by id and attempt, from JSON."""
+    return {(number, attempt) for number, attempt in said}
+
+
 def _cause(code: int) -> str:
     """How a process has ended, by its exit code."""
     if code >= 0:
@@ -330,9 +338,8 @@ def settle_death(tube: Tube, death: Death, *, buries: bool) -> int:
         The number of buried tasks.
     """
     source = Source(tube, 1, None, buries=buries)
-    held = [t for t in tube.tasks_by_state(TaskState.TAKEN) if t.owner == death.session]
-    buried, _ = source.fail(
-        [Failure(t, death.errors[t.task_id]) for t in held if t.task_id in death.errors]
-    )
-    source.give_back([t for t in held if t.task_id not in death.errors])
+    held = [((task.task_id, task.attempts), task) for task in source.held_by_session()]
+    errors = death.errors
+    buried, _ = source.fail([Failure(task, errors[key]) for key, task in held if key in errors])
+    source.give_back([task for key, task in held if key not in errors])
     return buried

@@ -17,6 +17,7 @@ from tubeq_spark.verbs import settle
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tubeq_spark.clock import Clock
     from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Errors that may pass: a loop goes on after them, and tries again later. For a `StoreError`, `require_passing` decides.
 OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
+#: The error of a task whose call was running when its loop had to end at once.
+STOPPED = "the worker was stopped before the call ended"
+#: Seconds between two checks of things that wake nobody: the event of the program, and the time.
+LOOK = 0.25
+#: How often a loop tries at its end to settle ended tasks, with `LOOK` seconds in between.
+_LAST_TRIES = 3
 
 
 def require_passing(error: Exception) -> None:
@@ -35,6 +42,29 @@ def require_passing(error: Exception) -> None:
     """
     if isinstance(error, StoreError) and not error.passes:
         raise error
+
+
+def at_last(
+    clock: Clock, steps: Sequence[Callable[[], None]], left: Callable[[], object]
+) -> Exception | None:
+    """Run steps until nothing is left, a few times. After an error of a step the others still run.
+
+    Returns:
+        The first error.
+    """
+    first: Exception | None = None
+    for tries in range(_LAST_TRIES):
+        if tries:
+            clock.sleep(LOOK)
+        for step in steps:
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001  (it is raised in the end, or another one is)
+                log.warning("not all tasks could be settled at the end of work: %s", error)
+                first = first or error
+        if first or not left():
+            break
+    return first
 
 
 def log_lost(task: Task) -> None:
@@ -101,6 +131,14 @@ class Source:
     def _attempt(self, task: Task) -> int | None:
         ctx = self._tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
         return ctx.queue.held_tasks.attempt(ctx.record.id, task.task_id)
+
+    def held_by_session(self) -> list[Task]:
+        """All tasks of the session, also those that another queue object has taken. One read."""
+        return self._tube._run(  # noqa: SLF001  (as above)
+            lambda ctx: [
+                row.task() for row in ctx.reader.of(ctx.table.is_held(ctx.queue.session.owner))
+            ]
+        )
 
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to this many tasks; none if the storage fails for a moment, or rivals come first."""
@@ -195,7 +233,8 @@ class Source:
 
     def release(self, tasks: Sequence[Task]) -> list[Task]:
         """Release tasks, perhaps with running handlers; returns those to release later."""
-        return self._on_held(tasks, self._tube.release_many).later
+        stopped = partial(self._tube.release_many, delay=0, error=STOPPED)
+        return self._on_held(tasks, stopped).later
 
     def renew(self, tasks: Sequence[Task]) -> list[Task]:
         """Renew the leases of tasks; returns those that are still held, with their new leases."""

@@ -57,15 +57,15 @@ def work(  # noqa: PLR0913  (the contract)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     calls.span = partial(ctx.queue.traces.of_handler, ctx.record)
-    pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     ears = ears or Ears()
     calls.watch = ears.calls
+    pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     ends = Stop(stop, pool.woken, each_once=ears.hands_on)
     try:
         with ends.on_signals():
             source = Source(tube, per_utube, utube, buries=on_error == "bury")
             loop = Loop(source, pool, ends, limits, ctx.queue.clock, ears)
-            calls.is_held = loop.is_held
+            calls.is_held, calls.sees = loop.is_held, loop.brake.see
             report = loop.run()
             if ends.is_urgent and ends.signal is not None:
                 ears.cut_off(ends.signal)
