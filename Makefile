@@ -109,8 +109,8 @@ test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on ol
 wheel: setup ## Build the wheel that --py-files takes, in dist
 	@$(BIN)/python -m hatchling build --target=wheel
 
-bench: java setup ## Measure the verbs beside bare Delta calls
-	@$(BIN)/python jobs/benchmark.py $(ARGS)
+bench: java setup ## Measure a queue beside its bare commits, SQLite and Postgres
+	@$(BIN)/python -m bench $(ARGS)
 
 # Without its sentence on other programs of its makers.
 docs: $(DOCS_STAMP) ## Build the documentation into build/docs; a warning is an error
