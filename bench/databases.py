@@ -172,7 +172,7 @@ class PostgresPeer:
         names = ("server_version", "fsync", "synchronous_commit")
         with _connect(self.uri) as connection:
             version, fsync, synchronous = (
-                connection.execute(f"SHOW {name}").fetchone()[0] for name in names
+                connection.execute(f"SHOW {name}").fetchone()[0].split()[0] for name in names
             )
         lost = "loses no commit" if fsync == "on" and synchronous != "off" else "may lose commits"
         return f"{version}, fsync={fsync}, synchronous_commit={synchronous}, {lost}"
