@@ -56,7 +56,7 @@ def _batch(hand: Hand, batch: int) -> Mapping[str, float]:
 
 def _measure_waiting(page: Page, place: Path, sizes: Sizes) -> None:
     note = f"few: beside {sizes.few:,} waiting tasks; many: beside {sizes.many:,}."
-    samples = page.compare("Many waiting tasks", "ms", ["few"], note, 1_000)
+    samples = page.compare("Many waiting tasks", "ms", ["few"], note)
     memory = page.compare("Memory of a worker, many waiting tasks", "MB", ["few"], note)
     with ExitStack() as stack:
         subjects: list[tuple[str, Round]] = []
@@ -80,10 +80,9 @@ def _beside(peer: Peer, hand: Hand) -> Mapping[str, float]:
         held.append(taken)
         return count
 
-    found = {f"take of 1, {peer.name}": timed(take, 1)}
-    found[f"statistics, {peer.name}"] = timed(lambda: min(hand.count(), 1), 1)
+    seconds = {"take of 1": timed(take, 1), "statistics": timed(lambda: min(hand.count(), 1), 1)}
     checked(hand.ack(held.pop()), 1)
-    return found
+    return {f"{what}, {peer.name}": each * 1_000 for what, each in seconds.items()}
 
 
 def _memory(peer: Peer, seconds: float) -> Mapping[str, float]:

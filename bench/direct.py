@@ -70,9 +70,10 @@ class DirectCommits:
             ready = (file for file in base.snapshot.files.values() if file.path not in self._taken)
             first = min(ready, key=lambda file: file.bound("minValues", "task_id"))
             row = self._rows.pop(first.path)
-            changed = {"segment": next(self._segments), "state": "t", "owner": "direct/1"}
-            changed["attempts"] = row["attempts"] + 1
-            self._taken += self._commit(base, "take", row | changed, (first,))
+            segment, attempts = next(self._segments), row["attempts"] + 1
+            taken = row | {"segment": segment, "claim": segment, "state": "t", "attempts": attempts}
+            taken |= {"owner": "direct/1", "since": row["created"]}
+            self._taken += self._commit(base, "take", taken, (first,))
         return 1
 
     def ack(self) -> int:

@@ -69,7 +69,8 @@ class Samples:
     """The figures of a comparison, round by round.
 
     Attributes:
-        figures: By what was measured, and by the subject.
+        figures: By what was measured, and by the subject. A name `what | column` is for another
+            figure of the same calls, which is a column of its own.
     """
 
     figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)

@@ -31,10 +31,9 @@ class Comparison:
 
     Attributes:
         title: Its title.
-        unit: Of the figures, as "ms"; empty if each row names its own.
+        unit: Of the figures, as "ms".
         references: The subjects to which ratios are told.
         note: What a reader has to know.
-        scale: The figures of this unit in one of the measured ones.
         samples: What was measured.
     """
 
@@ -42,7 +41,6 @@ class Comparison:
     unit: str
     references: Sequence[str]
     note: str = ""
-    scale: float = 1.0
     samples: Samples = field(default_factory=Samples)
 
     def lines(self) -> Iterator[str]:
@@ -52,27 +50,35 @@ class Comparison:
         if self.note:
             yield self.note
             yield ""
-        measured = {name for of_what in self.samples.figures.values() for name in of_what}
+        figures = self.samples.figures
+        measured = {name for of_what in figures.values() for name in of_what}
         references = [name for name in self.references if name in measured]
-        ratios = [f"to {reference}" for reference in references]
-        yield from _row(["what", "queue", *ratios, f"median {self.unit}", "quartiles", "n"])
-        yield from _row(["---", "---", *["---:"] * (len(ratios) + 1), "---", "---:"])
-        for what, of_what in self.samples.figures.items():
-            for subject, values in of_what.items():
-                spread = Spread.of([value * self.scale for value in values])
+        others = list(dict.fromkeys(what.partition(" | ")[2] for what in figures if " | " in what))
+        head = ["what", "queue", *(f"to {reference}" for reference in references)]
+        yield from _row([*head, f"median {self.unit}", "quartiles", "n", *others])
+        yield from _row(["---", "---", *["---:"] * (len(references) + 3 + len(others))])
+        for what in self._measured():
+            for subject, values in figures[what].items():
+                spread = Spread.of(values)
                 found = [self.samples.ratio(what, subject, name) for name in references]
-                told = ["" if ratio is None else f"{ratio:.2f}" for ratio in found]
+                ratios = ["" if ratio is None else f"{ratio:.2f}" for ratio in found]
                 between = f"{shown(spread.low)} to {shown(spread.high)}"
-                yield from _row(
-                    [what, subject, *told, shown(spread.median), between, str(spread.n)]
-                )
+                cells = [what, subject, *ratios, shown(spread.median), between, str(spread.n)]
+                for other in others:
+                    also = figures.get(f"{what} | {other}", {}).get(subject)
+                    cells.append(shown(Spread.of(also).median) if also else "")
+                yield from _row(cells)
         yield ""
+
+    def _measured(self) -> list[str]:
+        """What was measured, without the other figures of the same calls."""
+        return [what for what in self.samples.figures if " | " not in what]
 
     def goals(self) -> Iterator[list[str]]:
         """The ratios that have a bar: what, which subjects, the ratio, the bar, whether it is met."""
-        for what, of_what in self.samples.figures.items():
+        for what in self._measured():
             for bar in BARS:
-                if bar.is_for(self.title, what) and bar.subject in of_what:
+                if bar.is_for(self.title, what) and bar.subject in self.samples.figures[what]:
                     ratio = self.samples.ratio(what, bar.subject, bar.reference)
                     if ratio is not None:
                         yield [
@@ -104,11 +110,9 @@ class Page:
     _began: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     _load: float = field(default_factory=lambda: os.getloadavg()[0])
 
-    def compare(
-        self, title: str, unit: str, references: Sequence[str], note: str = "", scale: float = 1.0
-    ) -> Samples:
+    def compare(self, title: str, unit: str, references: Sequence[str], note: str = "") -> Samples:
         """Begin a table; returns where to add its figures. Arguments as of `Comparison`."""
-        found = Comparison(title, unit, references, note, scale)
+        found = Comparison(title, unit, references, note)
         self.comparisons.append(found)
         return found.samples
 

@@ -130,7 +130,7 @@ class BareStatements:
         clauses = (
             f"ON t.segment IN ({bigints(segments)}) AND t.task_id = s.task_id AND t.state = 'r' "
             f"WHEN MATCHED THEN UPDATE SET segment = {bigint(lease)}, state = 't', "
-            f"owner = 'bare', attempts = t.attempts + 1, taken_at = {_MOMENT}, "
+            f"owner = 'bare', attempts = t.attempts + 1, since = {_MOMENT}, "
             f"claim = {bigint(lease)}"
         )
         if len(ids) > _INLINE:

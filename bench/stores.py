@@ -80,7 +80,8 @@ def measure(page: Page, place: Path, sizes: Sizes) -> None:
             page.skipped[missing] = None
             continue
         title = f"Rivals on {server.name}, each request {_DELAY * 1_000:g} ms late"
-        samples = page.compare(title, "", ["1 worker"], _NOTE)
+        unit = "tasks/s" if server.is_timed else "requests"
+        samples = page.compare(title, unit, ["1 worker"], _NOTE)
         with (
             tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as directory,
             servers.running(server, Path(directory)) as address,
@@ -114,11 +115,13 @@ def _round(
     if not 0 < tasks < _PUTS * _TASKS:
         msg = f"{workers} workers did {tasks} tasks in {seconds} s: not to be compared"
         raise BenchError(msg)
-    rates = {f"{kind}: tasks/s": tasks / seconds} if server.is_timed else {}
-    return rates | {
-        f"{kind}: conflicts": found["conflicted"] / tasks,
-        f"{kind}: decisions": found["decided"] / tasks,
-        f"{kind}: requests": found["requests"] / workers / tasks,
+    requests = found["requests"] / workers / tasks
+    main = {f"{kind}": requests}
+    if server.is_timed:
+        main = {f"{kind}": tasks / seconds, f"{kind} | requests": requests}
+    return main | {
+        f"{kind} | decisions": found["decided"] / tasks,
+        f"{kind} | conflicts": found["conflicted"] / tasks,
     }
 
 

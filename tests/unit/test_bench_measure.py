@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from bench.bars import Bar
+from bench.direct import DirectCommits
 from bench.measure import BenchError, Samples, Spread, by_turns, timed
 from bench.report import Page, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def test_spread_of_figures_has_their_quartiles_and_their_middle() -> None:
@@ -74,22 +78,40 @@ def test_figures_have_three_digits_that_say_something() -> None:
 
 def test_page_has_ratios_with_bars_first_then_tables_then_what_is_lost() -> None:
     page = Page("python -m bench")
-    samples = page.compare("One task", "ms", ["direct commits", "Postgres"], scale=1_000)
+    samples = page.compare("One task", "ms", ["direct commits", "Postgres"])
     page.compare("Threads", "tasks/s", ["Postgres"])
     page.queues["tubeq, commit"] = "loses no commit"
     page.skipped["Postgres is skipped."] = None
-    for seconds in (0.002, 0.004):
-        samples.add("tubeq", {"put of 1, commit": seconds})
-        samples.add("direct commits", {"put of 1, commit": seconds / 2})
+    for ms in (2.0, 4.0):
+        samples.add("tubeq", {"put of 1, commit": ms, "put of 1, commit | processor ms": 1.0})
+        samples.add("direct commits", {"put of 1, commit": ms / 2})
 
     lines = page.text().splitlines()
 
     bar = "| One task: put of 1, commit | tubeq / direct commits | 2.00 | at most 1.5 | missed |"
-    row = "| put of 1, commit | tubeq | 2.00 | 3 | 2.5 to 3.5 | 2 |"
-    head = "| what | queue | to direct commits | median ms | quartiles | n |"
-    places = [lines.index(line) for line in (bar, head, row, "- tubeq, commit: loses no commit.")]
+    row = "| put of 1, commit | tubeq | 2.00 | 3 | 2.5 to 3.5 | 2 | 1 |"
+    head = "| what | queue | to direct commits | median ms | quartiles | n | processor ms |"
+    bare = "| put of 1, commit | direct commits |  | 1.5 | 1.25 to 1.75 | 2 |  |"
+    places = [
+        lines.index(line) for line in (bar, head, row, bare, "- tubeq, commit: loses no commit.")
+    ]
     assert places == sorted(places)
     assert "- Postgres is skipped." in lines
     # Nothing of it was measured.
     assert not any("Threads" in line for line in lines)
     assert not any("Stopped" in line for line in lines)
+
+
+def test_direct_commits_put_take_and_ack_a_row_by_one_commit_each(tmp_path: Path) -> None:
+    direct = DirectCommits(str(tmp_path), "none")
+    table = DeltaTable(str(tmp_path / "direct"))
+    first, states = table.version(), []
+
+    for verb in (direct.put, direct.put, direct.take, direct.ack, direct.take, direct.ack):
+        assert verb() == 1
+        table.update_incremental()
+        rows = sorted(table.to_pyarrow_table().to_pylist(), key=itemgetter("task_id"))
+        states.append("".join(row["state"] for row in rows))
+
+    assert states == ["r", "rr", "tr", "r", "t", ""]
+    assert table.version() == first + 6
