@@ -17,7 +17,7 @@ def payload(number: int) -> dict[str, Any]:
     return {"url": f"http://example.org/page/{number}", "depth": 3}
 
 
-@functools.lru_cache(4)
+@functools.lru_cache(2)
 def texts(count: int) -> list[str]:
     """The payloads of so many tasks, as JSON."""
     return [json.dumps(payload(number)) for number in range(count)]
