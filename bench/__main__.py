@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 module = importlib.import_module(f"bench.{group}")
                 module.measure(page, Path(place, group), _QUICK if arguments.quick else Sizes())
         except ModuleNotFoundError as error:
-            sys.stderr.write(f"{missing(error, 'spark')}\n")
+            sys.stderr.write(f"{missing(error, 'test')}\n")
             return ExitCode.BAD_USE
         except KeyboardInterrupt:
             page.stopped = True

@@ -34,22 +34,20 @@ class Server:
     Attributes:
         name: As it is shown.
         command: Its command, with `{host}`, `{port}` and `{directory}`.
-        is_timed: Whether its rates mean something.
-        buckets_are_directories: Whether a directory is a bucket; otherwise one is created by a request.
+        is_emulation: Whether its rates mean nothing. An emulation is a module of Python, and its
+            buckets are created by requests; those of a server are directories.
     """
 
     name: str
     command: Sequence[str]
-    is_timed: bool
-    buckets_are_directories: bool
+    is_emulation: bool
 
     def missing(self) -> str | None:
         """Why it cannot be started here, in a sentence."""
-        is_here = (
-            shutil.which(self.command[0]) is not None
-            if self.is_timed
-            else importlib.util.find_spec(self.name) is not None
-        )
+        if self.is_emulation:
+            is_here = importlib.util.find_spec(self.name) is not None
+        else:
+            is_here = shutil.which(self.command[0]) is not None
         return None if is_here else f"{self.name} is skipped: it is not installed."
 
 
@@ -60,14 +58,12 @@ SERVERS = (
             *("versitygw", "--access", _KEY, "--secret", _KEY),
             *("--port", "{host}:{port}", "--quiet", "posix", "{directory}"),
         ),
-        is_timed=True,
-        buckets_are_directories=True,
+        is_emulation=False,
     ),
     Server(
         "moto",
         (sys.executable, "-m", "moto.server", "-H", "{host}", "-p", "{port}"),
-        is_timed=False,
-        buckets_are_directories=False,
+        is_emulation=True,
     ),
 )
 
@@ -95,14 +91,14 @@ def running(server: Server, directory: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         host, port = free.getsockname()
     words = [word.format(host=host, port=port, directory=directory) for word in server.command]
-    if server.buckets_are_directories:
+    if not server.is_emulation:
         (directory / BUCKET).mkdir(parents=True)
     process = subprocess.Popen(  # noqa: S603
         words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         _wait(process, server.name, host, port)
-        if not server.buckets_are_directories:
+        if server.is_emulation:
             url = f"http://{host}:{port}/{BUCKET}"
             urlopen(Request(url, method="PUT"), timeout=_PATIENCE).close()
         yield f"{host}:{port}"

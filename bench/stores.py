@@ -80,14 +80,14 @@ def measure(page: Page, place: Path, sizes: Sizes) -> None:
             page.skipped[missing] = None
             continue
         title = f"Rivals on {server.name}, each request {_DELAY * 1_000:g} ms late"
-        unit = "tasks/s" if server.is_timed else "requests"
+        unit = "requests" if server.is_emulation else "tasks/s"
         samples = page.compare(title, unit, ["1 worker"], _NOTE)
         with (
             tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as directory,
             servers.running(server, Path(directory)) as address,
             served(address, _DELAY) as url,
         ):
-            rounds = sizes.rounds if server.is_timed else 1
+            rounds = 1 if server.is_emulation else sizes.rounds
             for kind in _KINDS:
                 run = partial(_round, server, f"http://{address}", url, kind, sizes)
                 subjects: list[tuple[str, Round]] = [
@@ -117,7 +117,7 @@ def _round(
         raise BenchError(msg)
     requests = found["requests"] / workers / tasks
     main = {f"{kind}": requests}
-    if server.is_timed:
+    if not server.is_emulation:
         main = {f"{kind}": tasks / seconds, f"{kind} | requests": requests}
     return main | {
         f"{kind} | decisions": found["decided"] / tasks,
