@@ -27,7 +27,7 @@ class Sizes:
 
     Attributes:
         rounds: Of long measurements.
-        calls: Rounds of single calls.
+        calls: Rounds of single calls; a tenth of them on Spark.
         seconds: Of a load of threads; a load of `Tube.work` lasts five times as long.
         tasks: Waiting tasks of such a load.
         batch: Tasks of a large batch.

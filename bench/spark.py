@@ -55,8 +55,9 @@ def measure(page: Page, place: Path, sizes: Sizes) -> None:
                     ("tubeq", partial(_queue_round, spark, tube, batch)),
                     ("bare statements", BareStatements(spark, bare, batch).round),
                 ]
-                rounds = sizes.rounds if batch > 1 else sizes.rounds * 5
-                by_turns(f"spark, {batch:,} tasks", subjects, rounds, samples, warm_up=2)
+                rounds = sizes.rounds if batch > 1 else sizes.calls // 10
+                title = f"spark, {batch:,} tasks"
+                by_turns(title, subjects, rounds, samples, warm_up=sizes.rounds)
     finally:
         spark.stop()
 

@@ -93,7 +93,7 @@ def test_quick_run_of_stores_has_conflicts_and_requests_of_rivals() -> None:
         assert min(float(ratio), float(requests), float(decisions)) > 0
 
 
-@pytest.mark.nightly
+@pytest.mark.thorough
 def test_quick_run_of_threads_has_each_load_of_each_queue() -> None:
     result = ran("-m", "bench", "--quick", "--only=threads", **NOTHING)
 
