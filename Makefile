@@ -18,15 +18,15 @@ DOCS_STAMP := .venv/.docs-installed
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # Each test is in one of three parts: what proves the product, what is left to test-rest, and what is left
 # of large grids.
-QUICK = not benchmark and not thorough and not nightly
-REST = not benchmark and thorough and not nightly
-NIGHTLY = not benchmark and nightly
+QUICK = not thorough and not nightly
+REST = thorough and not nightly
+NIGHTLY = nightly
 # Spark Connect is left to test-rest: what is about it alone, and of the cases one module for each kind of
 # tube, and for sessions; the verbs do not know which kind of session they run in.
 CASES = $(wildcard tests/acceptance/test_case_*.py)
 CASES_ON_CONNECT = $(patsubst %,tests/acceptance/test_case_%.py, \
 	000_queue 010_fifo 030_utube 100_limfifottl)
-ON_CONNECT = not benchmark and not nightly and (connect or not thorough)
+ON_CONNECT = not nightly and (connect or not thorough)
 # Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
 PAIRS ?= 4.0.1-4.0.1 4.0.2-4.4.0 4.1.1-4.2.0 4.1.3-4.4.0
 # What the oldest has of the other packages: the oldest that pyproject.toml allows.
@@ -79,11 +79,11 @@ test-nightly: java setup ## Run the rest of the large grids of cases, and two dr
 	TUBEQ_TESTS_JVMS=all $(PYTEST) -n $(WORKERS) -m "$(NIGHTLY)" $(ARGS)
 
 test-connect: java setup ## Run the tests of all cases on Spark Connect
-	$(PYTEST) --connect -n $(WORKERS) -m "not benchmark" $(or $(ARGS),tests/connect $(CASES))
+	$(PYTEST) --connect -n $(WORKERS) $(or $(ARGS),tests/connect $(CASES))
 
 test-unit: setup ## Run the tests that need no Spark, and the cases without it
 	@status=0; \
-	$(PYTEST) -n $(WORKERS) -m "not benchmark" --engine memory tests/unit $(CASES) $(ARGS) || status=1; \
+	$(PYTEST) -n $(WORKERS) --engine memory tests/unit $(CASES) $(ARGS) || status=1; \
 	$(PYTEST) -n $(WORKERS) -m "$(QUICK)" --engine native $(CASES) $(ARGS) || status=1; \
 	exit $$status
 
@@ -109,8 +109,8 @@ test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on ol
 wheel: setup ## Build the wheel that --py-files takes, in dist
 	@$(BIN)/python -m hatchling build --target=wheel
 
-bench: java setup ## Measure the verbs beside bare Delta calls
-	@$(BIN)/python jobs/benchmark.py $(ARGS)
+bench: java setup ## Measure a queue beside its bare commits, SQLite and Postgres
+	@$(BIN)/python -m bench $(ARGS)
 
 # Without its sentence on other programs of its makers.
 docs: $(DOCS_STAMP) ## Build the documentation into build/docs; a warning is an error

@@ -1,7 +1,7 @@
 """Puts what the programs say by `--help` into the pages, when the documentation is built.
 
 A line `<!-- help: tubeq -->` becomes the help of `tubeq` and of each of its commands, and
-`<!-- help: jobs/benchmark.py -->` that of a program.
+`<!-- help: bench -->` that of a module that is a program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _help_of(program: str) -> str:
-    return _of_tubeq() if program == "tubeq" else _shown(_of_program(sys.executable, program))
+    return _of_tubeq() if program == "tubeq" else _shown(_of_program(sys.executable, "-m", program))
 
 
 def _shown(text: str) -> str:

@@ -35,7 +35,7 @@ LIBRARIES = ("pyarrow.dataset", "pyspark.sql", "hypothesis.stateful", "deltalake
 OPTIONS = (
     *("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--engine", "native", "--engine", "memory"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-    *("-m", "not benchmark and not thorough and not nightly and not connect"),
+    *("-m", "not thorough and not nightly and not connect"),
 )
 #: Faults by name: the file, a text in it, and what it becomes.
 NAMED = {

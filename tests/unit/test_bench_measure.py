@@ -1,128 +1,117 @@
-"""The benchmark computes the right middles, bounds, ratios and goals from the times of calls."""
+"""The benchmark computes the right middles and ratios from the figures of rounds, and shows them."""
 
 from __future__ import annotations
 
-import io
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from bench.goals import goals
-from bench.measure import VERBS, Measured, Progress, interleave
-from bench.peers.run import Beside
-from bench.plan import Form, Series, Session
-from bench.results import Results
-from bench.run import Compared
+import pytest
+from deltalake import DeltaTable
 
+from bench.bars import Bar
+from bench.direct import DirectCommits
+from bench.measure import BenchError, Samples, Spread, by_turns, timed
+from bench.report import Page, shown
 
-def test_measured_of_several_calls_has_their_middle_and_what_nine_of_ten_stay_within() -> None:
-    measured = Measured(100, {"put": [5.0, 1.0, 4.0, 2.0, 3.0]})
-
-    assert (measured.median("put"), measured.p90("put")) == (3.0, 5.0)
-    assert measured.quartiles("put") == (2.0, 4.0)
-    assert measured.tasks_per_second("put") == 100 / 3.0
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
-def test_ratio_of_two_measured_is_the_middle_of_their_rounds() -> None:
-    times, cpu = {"put": [2.0, 6.0, 90.0]}, {"put": [2.0, 2.0, 2.0]}
-    mine = Measured(1, times, cpu)
-    theirs = Measured(1, {"put": [1.0, 2.0, 10.0]}, {"put": [1.0, 1.0, 4.0]})
-
-    assert mine.ratio_to(theirs, "put") == 3.0
-    assert mine.cpu_ratio_to(theirs, "put") == 2.0
+def test_spread_of_figures_has_their_quartiles_and_their_middle() -> None:
+    assert Spread.of([5.0, 1.0, 4.0, 2.0, 3.0]) == Spread(5, 2.0, 3.0, 4.0)
+    assert Spread.of([7.0]) == Spread(1, 7.0, 7.0, 7.0)
 
 
-class Counting:
-    """A subject whose calls are counted."""
+def test_ratio_is_the_middle_of_the_ratios_of_the_rounds() -> None:
+    samples = Samples({"put": {"tubeq": [2.0, 6.0, 90.0], "SQLite": [1.0, 2.0, 10.0], "0": [0.0]}})
 
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def prepare(self) -> None: ...
-
-    def version(self) -> int:
-        return self.calls
-
-    def _call(self) -> int:
-        self.calls += 1
-        return 1
-
-    put = take = ack = _call
+    assert samples.ratio("put", "tubeq", "SQLite") == 3.0
+    assert samples.ratio("put", "tubeq", "tubeq") is None
+    assert samples.ratio("put", "tubeq", "Postgres") is None
+    assert samples.ratio("put", "tubeq", "0") is None
 
 
-def test_interleave_when_it_is_stopped_has_the_rounds_that_were_whole() -> None:
-    subjects = {"queue": Counting(), "floor": Counting()}
-    # Asked before each round: one to warm up, two that count.
-    answers = iter([False, False, False, True])
-    progress = Progress(io.StringIO(), lambda: next(answers))
+def test_ratio_of_a_run_that_was_stopped_is_of_the_rounds_that_both_have() -> None:
+    samples = Samples({"put": {"tubeq": [2.0, 4.0, 100.0], "SQLite": [1.0, 2.0]}})
 
-    measured = interleave("", Series(Form.MANY, 1, 10, 1), subjects, progress)
-
-    for one in measured.values():
-        assert [len(one.seconds[verb]) for verb in VERBS] == [2, 2, 2]
-        assert (one.rounds, one.all_commits) == (2, 6)
-        assert one.as_dict("put")["n"] == 2
+    assert samples.ratio("put", "tubeq", "SQLite") == 2.0
 
 
-def found(session: Session, series: Series, queue: float, floor: float) -> Results:
-    """Results of one series, each call of which took as long."""
-    times = [{verb: [seconds] for verb in VERBS} for seconds in (queue, floor)]
-    measured = [Measured(series.batch, each, each, dict.fromkeys(VERBS, 1)) for each in times]
-    results = Results()
-    results.add(Compared(session, series, *measured))
-    return results
+def test_subjects_take_turns_and_who_began_is_the_last_of_the_next_round() -> None:
+    called: list[str] = []
+
+    def subject(name: str) -> Callable[[], dict[str, float]]:
+        return lambda: called.append(name) or {"put": float(len(called))}
+
+    samples = Samples()
+    by_turns("", [("a", subject("a")), ("b", subject("b"))], 2, samples, warm_up=1)
+
+    assert "".join(called) == "baabba"
+    assert samples.figures == {"put": {"a": [3.0, 6.0], "b": [4.0, 5.0]}}
 
 
-def met(results: Results) -> dict[str, Any]:
-    return {goal["name"]: goal["met"] for goal in goals(results)}
+def test_call_that_was_for_another_number_of_tasks_means_nothing() -> None:
+    assert timed(lambda: 3, 3) >= 0
+    with pytest.raises(BenchError, match="a call for 3 tasks was for 2"):
+        timed(lambda: 2, 3)
 
 
-def test_goals_are_those_of_an_engine_and_of_the_verbs_on_tables() -> None:
-    one, batch = Series(Form.MANY, 1, 1, 0), 100_000
-    native, spark, default, many, arrow = (
-        met(found(session, series, queue, floor))
-        for session, series, queue, floor in (
-            (Session.NONE, one, 0.028, 0.020),
-            (Session.RECOMMENDED, one, 0.028, 0.020),
-            (Session.DEFAULT, one, 0.028, 0.020),
-            (Session.NONE, Series(Form.MANY, batch, 1, 0), 0.25, 1.0),
-            (Session.NONE, Series(Form.ARROW, batch, 1, 0), 0.25, 1.0),
-        )
-    )
+def test_bar_is_met_on_its_side() -> None:
+    least, most = Bar("T", "", "a", "b", least=1.5), Bar("T", "put", "a", "b", most=1.5)
 
-    assert native == {f"native: {verb} of 1, queue / floor": True for verb in VERBS} | {
-        f"native: {verb} of 1, s": verb == "take" for verb in VERBS
-    }
-    assert spark == {f"spark: {verb} of 1, queue / floor": False for verb in VERBS}
-    assert arrow == {f"native: {verb} of 100,000, tasks/s": verb == "take" for verb in VERBS}
-    assert default == many == {}
+    assert [least.is_met(ratio) for ratio in (1.4, 1.5, 1.6)] == [False, True, True]
+    assert [most.is_met(ratio) for ratio in (1.4, 1.5, 1.6)] == [True, True, False]
+    assert (str(least), str(most)) == ("at least 1.5", "at most 1.5")
+    assert (least.is_for("Table", "ack"), most.is_for("Table", "ack")) == (True, False)
+    assert not least.is_for("Other", "ack")
 
 
-def test_goals_beside_others_are_ratios_to_the_others_that_were_measured() -> None:
-    def row(load: str, queue: str, rate: float) -> dict[str, Any]:
-        return {"load": load, "queue": queue, "in_batches": False, "tasks_per_s": rate}
+def test_figures_have_three_digits_that_say_something() -> None:
+    assert [shown(value) for value in (0.01234, 1.5, 31.26, 1234.5)] == [
+        "0.0123",
+        "1.5",
+        "31.3",
+        "1,234",
+    ]
 
-    peers = Beside(
-        rates=[
-            row("work, 8 threads", "tubeq, commit", 1_600.0),
-            row("work, 8 threads", "Postgres", 1_000.0),
-            row("work, 8 threads", "Postgres", 9_000.0) | {"in_batches": True},
-            row("put, 32 threads", "tubeq, commit", 1_000.0),
-            row("take and ack, 64 threads", "tubeq, commit", 1_000.0),
-        ],
-        batches=[
-            row("put of 100,000", "tubeq, commit", 900.0),
-            row("put of 100,000", "SQLite", 800.0),
-            row("put of 100,000", "Postgres", 1_000.0),
-        ],
-        takes=[
-            {"queue": "tubeq, commit", "waiting": 1_000, "ratio": 1.0},
-            {"queue": "tubeq, commit", "waiting": 2_000_000, "ratio": 2.5},
-        ],
-    )
 
-    assert met(Results(peers=peers)) == {
-        "native: work, 8 threads, commit, tasks/s / Postgres": True,
-        "native: put, 32 threads, commit, tasks/s": False,
-        "native: put of 100,000, commit / fastest other": False,
-        "native: take of 1, commit, 2,000,000 waiting / few": True,
-    }
-    assert met(Results(peers=Beside())) == {}
+def test_page_has_ratios_with_bars_first_then_tables_then_what_is_lost() -> None:
+    page = Page("python -m bench")
+    samples = page.compare("One task", "ms", ["direct commits", "Postgres"])
+    page.compare("Threads", "tasks/s", ["Postgres"])
+    page.queues["tubeq, commit"] = "loses no commit"
+    page.skipped["Postgres is skipped."] = None
+    for ms in (2.0, 4.0):
+        samples.add("tubeq", {"put of 1, commit": ms, "put of 1, commit | processor ms": 1.0})
+        samples.add("direct commits", {"put of 1, commit": ms / 2})
+
+    lines = page.text().splitlines()
+
+    bar = "| One task: put of 1, commit | tubeq / direct commits | 2.00 | at most 1.5 | missed |"
+    row = "| put of 1, commit | tubeq | 2.00 | 3 | 2.5 to 3.5 | 2 | 1 |"
+    head = "| what | queue | to direct commits | median ms | quartiles | n | processor ms |"
+    bare = "| put of 1, commit | direct commits |  | 1.5 | 1.25 to 1.75 | 2 |  |"
+    places = [
+        lines.index(line) for line in (bar, head, row, bare, "- tubeq, commit: loses no commit.")
+    ]
+    assert places == sorted(places)
+    assert "- Postgres is skipped." in lines
+    # Nothing of it was measured.
+    assert not any("Threads" in line for line in lines)
+    assert not any("Stopped" in line for line in lines)
+
+
+def test_direct_commits_put_take_and_ack_a_row_by_one_commit_each(tmp_path: Path) -> None:
+    direct = DirectCommits(str(tmp_path), "none")
+    table = DeltaTable(str(tmp_path / "direct"))
+    first, states = table.version(), []
+
+    for verb in (direct.put, direct.put, direct.take, direct.ack, direct.take, direct.ack):
+        assert verb() == 1
+        table.update_incremental()
+        rows = sorted(table.to_pyarrow_table().to_pylist(), key=itemgetter("task_id"))
+        states.append("".join(row["state"] for row in rows))
+
+    assert states == ["r", "rr", "tr", "r", "t", ""]
+    assert table.version() == first + 6

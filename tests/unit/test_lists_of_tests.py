@@ -20,7 +20,7 @@ from tests.left_on_spark import LEFT
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 #: The marks by which the targets choose.
-MARKS = ("benchmark", "connect", "thorough")
+MARKS = ("connect", "thorough")
 ON_CONNECT = {str(path.relative_to(ROOT)) for path in TESTS.glob("acceptance/test_case_*.py")}
 CHOSEN = (TESTS / "compat.txt").read_text(encoding="utf-8").splitlines()
 
@@ -56,7 +56,7 @@ def test_halves_when_each_chooses_its_tests_have_each_test_once_and_no_case_twic
     assert len(classic) == 2
     for count in range(len(MARKS) + 1):
         for marks in itertools.combinations(MARKS, count):
-            wanted = 0 if {*marks} & {"benchmark", "connect"} else 1
+            wanted = 0 if "connect" in marks else 1
             assert sum(chooses(run, *marks) for run in classic) == wanted, marks
     assert "tests/connect" in on_connect
     assert chooses(on_connect, "connect")

@@ -197,7 +197,7 @@ def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -
     spec.loader.exec_module(hook)
     text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
     # What the benchmark says takes a second, and is no command.
-    page = hook.on_page_markdown(text.replace("<!-- help: jobs/benchmark.py -->", ""))
+    page = hook.on_page_markdown(text.replace("<!-- help: bench -->", ""))
 
     assert re.findall(r"^\| (\d+) \| ", page, re.MULTILINE) == [
         str(code.value) for code in ExitCode

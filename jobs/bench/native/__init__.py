@@ -1,1 +1,0 @@
-"""The queue without Spark, and the bare calls of `deltalake` beside it."""

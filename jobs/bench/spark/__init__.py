@@ -1,1 +1,0 @@
-"""The queue on Spark, and the bare Delta statements beside it."""
