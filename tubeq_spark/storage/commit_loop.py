@@ -205,10 +205,9 @@ class CommitLoop:
                 began = self._wall.monotonic() if began is None else began
                 wait = next(waits, None) if retries and not gives_up() else None
                 if wait is None:
-                    msg = (
+                    raise ConflictError(
                         f"{operation}: others committed first, retries used up; nothing was written"
-                    )
-                    raise ConflictError(msg) from stale.__cause__
+                    ) from stale.__cause__
                 self._wall.sleep(wait)
 
     def _rivals(self, table_lock: TableLock) -> int:

@@ -128,8 +128,7 @@ class NextVersion:
         is_refused = isinstance(error, ExistsError)
         may_pass = passes(error)
         if is_last and may_pass and not is_out:
-            msg = f"nothing was written: {reason_of(error)}"
-            raise StoreError(msg, passes=True) from error
+            raise StoreError(f"nothing was written: {reason_of(error)}", passes=True) from error
         if is_last or not (is_refused or may_pass):
             known = Outcome.CONFLICT if is_refused else Outcome.FAILED
             raise EngineError(reason_of(error), Outcome.LOST if is_out else known) from error

@@ -323,8 +323,7 @@ def _read(
             for field in map(schema.field, names):
                 place = stored.get_field_index(field.name)
                 if place >= 0 and not _fits(opened, stored.field(place), field.type):
-                    msg = f"another column {field.name}"
-                    raise NotByArrowError(msg)
+                    raise NotByArrowError(f"another column {field.name}")
             # A column that was added later is NULL. At least one is read, for the number of rows.
             there = [name for name in names if name in stored.names] or stored.names[:1]
             for rows in _decoded(opened, there):

@@ -146,8 +146,7 @@ class NativeTables(Tables):
         """Whether the table of a tube holds payloads of this type."""
         schema = self.newest(table).shape.schema
         if not {"data", "tube"} <= {*schema.names}:
-            msg = f"{table} cannot be used: it is not the table of a tube"
-            raise StoreError(msg)
+            raise StoreError(f"{table} cannot be used: it is not the table of a tube")
         return bool(schema.field("data").type == _type_of(payload))
 
     # -- looking ------------------------------------------------------------------------------
