@@ -81,7 +81,7 @@ _REGISTRY_COLUMNS = {
     "status": ("STRING", "live or dropped"),
     "created": ("TIMESTAMP", "UTC"),
 }
-_SESSION_COLUMNS = {
+SESSION_COLUMNS = {
     "bucket": (
         "INT",
         "hash of the session, or of the slot: keeps heartbeats apart from one another",
@@ -201,4 +201,4 @@ def new_registry(table: str, config: QueueConfig, engine: str, *, local: bool = 
 
 def new_sessions(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The table of sessions and slots."""
-    return NewTable(table, _SESSION_COLUMNS, ("bucket",), _properties(config, local=local))
+    return NewTable(table, SESSION_COLUMNS, ("bucket",), _properties(config, local=local))
