@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.concurrency.support import FOR_EVER, WAIT, on_another_host
-from tests.waiting import beat, until
+from tests.waiting import until
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ def test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begi
     clock.advance(2 * HOURS)
     directory = Path(place, "paused")
 
-    # It cannot even ask to wait: as if its process had been paused.
     make_old(*held.begin(tube, directory))
     rivals.sweep()
     held.end()
@@ -111,37 +110,6 @@ def test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begi
     assert mine._context.loop.tally.total() == 1
     # Whoever reads, reads all of it.
     assert len(rivals["paused"].take_many(10)) == ROWS + 2
-
-
-@pytest.mark.thorough
-def test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off(
-    spark: SparkSession, place: str, clock: ManualClock, tmp_path: Path
-) -> None:
-    held = HeldPut(spark, tmp_path / "hold")
-    mine = _open(spark, place, clock, observer=held.observe)
-    rivals = _open(spark, place, clock, vacuum_hours=1)
-    tube = mine.create_tube("long")
-    clock.advance(2 * HOURS)
-    directory = Path(place, "long")
-
-    written = held.begin(tube, directory)
-    dead = directory / "part-dead.parquet"
-    dead.touch()
-    make_old(dead, *written)
-    clock.advance(300)
-    beat(mine._context.session)
-    rivals.sweep()
-    assert dead.exists()
-    held.end()
-
-    assert held.result is not None
-    assert held.result.count == ROWS
-    assert mine._context.loop.tally.total() == 0
-    clock.advance(HOURS)
-    rivals.sweep()
-    assert not dead.exists()
-    assert all(file.exists() for file in written)
-    assert len(rivals["long"].take_many(10)) == ROWS
 
 
 def _open(spark: SparkSession, place: str, clock: ManualClock, **options: object) -> Queue:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.native.logs import log_files_of
 from tests.native.support import Place
 from tests.other_readers import agrees_with_the_library
-from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.log import (
     checkpoints,
     data_files,
@@ -24,7 +23,7 @@ from tubeq_spark.storage.log import (
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.snapshot import Shape
 from tubeq_spark.storage.log.versions import checkpoint_name
-from tubeq_spark.storage.statement import Statement
+from tubeq_spark.storage.statement import Ended, Statement
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,13 +15,13 @@ from tests.datafusion import answered
 from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.expression import Column, Micros, integer, row
+from tubeq_spark.storage.expression import Column, Micros, row
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
-from tubeq_spark.storage.query import Select, count_if
+from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.tables import predicates
 
 if TYPE_CHECKING:
@@ -144,23 +144,6 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     assert first(2) == [100, 60]
     assert opened == ["segment=4", "segment=6"]
     assert first(100) == [100, 60, 61, 70, 71, 80, 81, 90, 91]
-
-
-def test_comparisons_when_a_file_decides_them_read_no_column(
-    place: Place, monkeypatch: pytest.MonkeyPatch, opened: list[str]
-) -> None:
-    monkeypatch.setattr(small_files, "_SMALL", 0)
-    monkeypatch.setattr(small_files, "BYTES", 0)
-    place.put(5, [50, 51], pri=1)
-    place.put(6, [60, 61], pri=[4, 5])
-    place.put(7, [70, 71], pri=[2, 4])
-    for low in (R.pri < integer(4), R.pri <= integer(3), ~(R.pri >= integer(4))):
-        opened.clear()
-        query = Select(place.tube, {"segment": R.segment, "low": low}, order=["segment"])
-        assert without(place, query).to_pylist() == answered(query).to_pylist()
-        assert opened == ["segment=7"]
-        lows = Select(place.tube, {"n": count_if(low)}, by=["segment"], order=["n"])
-        assert without(place, lows).to_pylist() == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
 def test_columns_when_a_file_has_one_value_in_them_are_not_read(

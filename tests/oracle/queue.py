@@ -48,9 +48,6 @@ class _Held:
     def clear(self) -> None:
         """Nothing is remembered but what is stored."""
 
-    def longer_than(self, _seconds: float) -> tuple[str, ...]:
-        return ()
-
 
 class OracleQueue:
     """The verbs of `Queue` that the tests compare; it knows no storage."""

@@ -1,4 +1,4 @@
-"""Removal of dead files waits for long writes, and gives way to rivals, wrong clocks and catalogs."""
+"""Removal of dead files gives way to rivals, wrong clocks and catalogs."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ class FakeQueue:
     def __init__(
         self,
         *,
-        asked: bool = False,
         fails: Exception | None = None,
         cleanup: str = "false",
         ahead_us: int = 0,
         **details: dict[str, Any],
     ) -> None:
-        self.asked, self.fails, self.cleanup = asked, fails, cleanup
+        self.fails, self.cleanup = fails, cleanup
         #: How far this host's clock is ahead of the storage's.
         self.ahead_us = ahead_us
         self.ran: list[str] = []
@@ -53,8 +52,7 @@ class FakeQueue:
         self.engine = self
         self.tables = SparkTables(cast("Any", self))
         self.tables.last_commit = self.last_commit  # type: ignore[method-assign]
-        self.vacuum_notes = SimpleNamespace(
-            asked_to_wait=lambda table, now_us: self.asked,
+        self.sessions = SimpleNamespace(
             note_vacuum=lambda key, now_us, *, tried=False: self.noted.append(tried),
         )
 
@@ -88,10 +86,10 @@ def surveyed(tried: Mapping[int, int] | None = None) -> Survey:
     return Survey({}, 0, {}, tried or {})
 
 
-def removed(queue: FakeQueue, table_lock: TableLock, hours: int = 1) -> list[str]:
-    """The statements of a removal so many hours after the table was made."""
+def removed(queue: FakeQueue, table_lock: TableLock) -> list[str]:
+    """The statements of a removal an hour after the table was made."""
     tables = Tables(1, [("t", table_lock)], 0)
-    DeadFiles(cast("QueueContext", queue), surveyed(), hours * HOUR).remove(tables)
+    DeadFiles(cast("QueueContext", queue), surveyed(), HOUR).remove(tables)
     return queue.ran
 
 
@@ -155,18 +153,6 @@ def test_remove_dead_files_when_it_was_tried_waits_for_a_part_of_the_interval() 
     assert (queue.ran, queue.noted) == ([], [])
     assert is_done(2 * HOUR + HOUR // 24)
     assert (queue.ran, queue.noted) == (["ALTER", "VACUUM"], [True, False])
-
-
-@pytest.mark.parametrize(("hours", "ran"), [(1, []), (3, []), (4, ["ALTER", "VACUUM"])])
-def test_remove_dead_files_when_long_writes_ask_to_wait_does_so_four_times_at_most(
-    hours: int, ran: list[str]
-) -> None:
-    assert removed(FakeQueue(asked=True), TableLock(None), hours) == ran
-
-
-def test_remove_dead_files_where_a_lock_keeps_writers_off_asks_nobody(tmp_path: Path) -> None:
-    queue: Any = FakeQueue(asked=True)
-    assert removed(queue, TableLock(tmp_path / "t.lock")) == ["VACUUM"]
 
 
 def test_remove_dead_files_when_delta_would_shorten_the_log_of_local_files_switches_that_off(

@@ -28,7 +28,6 @@ from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 GOLDEN = Path(__file__).parent / "golden" / "spark_texts.txt"
 WRITE = "TUBEQ_WRITE_GOLDEN"
@@ -41,7 +40,6 @@ MAKERS = (
     TakeWriter,
     TubeReader,
     Gates,
-    VacuumNotes,
 )
 #: Public methods that make no SQL.
 WITHOUT_SQL = {

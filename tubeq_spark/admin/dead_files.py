@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 #: The key of the system tables. Ids of tubes are greater.
 SYSTEM = 0
-#: Long writes may delay a removal for this many `vacuum_hours`.
-_PUT_OFF = 4
 #: A removal that failed is tried again after `vacuum_hours`, divided by this.
 _AGAIN = 24
 #: The storage's clock, which dates commits, and the clocks of sweepers differ by at most this many microseconds.
@@ -82,7 +80,7 @@ class DeadFiles:
         No version names the files of an uncommitted write, and the write may take longer than files are
         kept, or its process may be paused. With a table lock a write and VACUUM exclude each other. Without
         one, a commit to the table comes first: it makes all running writes fail, and later writes have
-        younger files. Long writes ask for a delay, so that they need not fail, and VACUUM waits for a while.
+        younger files.
 
         It does nothing if no file can be old enough: in tables younger than the retention, and in tables
         without commits since the last removal.
@@ -108,25 +106,16 @@ class DeadFiles:
         last_us = self._notes.vacuums.get(tables.key)
         are_gone = last_us is not None and _were_removed(queue, tables, last_us)
         if dropped and (are_gone or not queue.engine.tables.is_table(tables.names[0][0])):
-            queue.vacuum_notes.note_vacuum(-tables.key, now_us)
+            queue.sessions.note_vacuum(-tables.key, now_us)
             return False
-        if are_gone or self._is_put_off(tables, last_us):
+        if are_gone:
             return False
-        queue.vacuum_notes.note_vacuum(tables.key, now_us, tried=True)
+        queue.sessions.note_vacuum(tables.key, now_us, tried=True)
         done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
         if not all(done):
             return False
-        queue.vacuum_notes.note_vacuum(tables.key, now_us)
+        queue.sessions.note_vacuum(tables.key, now_us)
         return True
-
-    def _is_put_off(self, tables: Tables, last_us: int | None) -> bool:
-        """Whether a long write has asked to wait, and not too often."""
-        late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * self._interval_us
-        return self._now_us < late and any(
-            not table_lock.is_exclusive
-            and self._queue.vacuum_notes.asked_to_wait(name, self._now_us)
-            for name, table_lock in tables.names
-        )
 
 
 def purge(queue: QueueContext) -> list[str]:

@@ -20,7 +20,6 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.storage.outcome import is_missing_table
-from tubeq_spark.storage.tables.vacuum_notes import LONG
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
@@ -58,7 +57,6 @@ def make_context(
 
 def _look_after(queue: QueueContext) -> None:
     """Do the regular work of the heart's helper."""
-    queue.vacuum_notes.ask_to_wait(queue.loop.tally.running.longer_than(LONG), queue.now_us())
     queue.unknown_takes.look()
     compact_rows_at_times(queue)
 

@@ -199,8 +199,7 @@ def _refusing(queue: QueueContext, options: TubeOptions) -> Iterator[None]:
         reason = queue.engine.tables.refused_columns(error)
         if options.schema is None or reason is None:
             raise
-        msg = f"schema={options.schema!r}: {reason}"
-        raise InvalidOptionError(msg) from error
+        raise InvalidOptionError(f"schema={options.schema!r}: {reason}") from error
 
 
 def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -> None:

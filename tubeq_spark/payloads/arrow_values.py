@@ -59,8 +59,7 @@ def with_dicts(value: Any, kind: pa.DataType) -> Any:
         return [with_dicts(item, kind.value_type) for item in value]
     found = {key: with_dicts(item, kind.item_type) for key, item in value}
     if len(found) < len(value):
-        msg = f"a map has a key twice: {value}"
-        raise ValueError(msg)
+        raise ValueError(f"a map has a key twice: {value}")
     return found
 
 

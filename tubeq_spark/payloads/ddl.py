@@ -77,11 +77,10 @@ def check_payload(ddl: str, *, has_spark: bool) -> None:
             refuse("schema", ddl, f"columns of other names than a batch has, not {column.name!r}")
     of_spark = sorted(parsed.types & _OF_SPARK)
     if of_spark and not has_spark:
-        msg = (
+        raise StoreError(
             f"schema={ddl!r}: {of_spark[0].upper()} needs a Spark session: create the tube with one; "
             f"it works without"
         )
-        raise StoreError(msg)
 
 
 def are_same(one: str | None, other: str | None) -> bool:
@@ -127,8 +126,7 @@ class _Ddl:
         names = [field.name.lower() for field in found]
         for field in found:
             if names.count(field.name.lower()) > 1:
-                msg = f"two columns have the name {field.name!r}"
-                raise DdlError(msg)
+                raise DdlError(f"two columns have the name {field.name!r}")
         return pa.struct(found)
 
     def _field(self) -> pa.Field:
@@ -138,8 +136,7 @@ class _Ddl:
         if name.startswith("`"):
             name = name[1:-1].replace("``", "`")
         if _NOT_IN_NAMES.intersection(name):
-            msg = f"no column can have the name {name!r}"
-            raise DdlError(msg)
+            raise DdlError(f"no column can have the name {name!r}")
         if self._next() == ":":
             self._taken()
         kind, nullable, metadata = self._type(), True, None
@@ -173,8 +170,7 @@ class _Ddl:
 
     def _nested(self, name: str) -> pa.DataType:
         if not self._levels:
-            msg = f"columns can be at most {_LEVELS} types deep"
-            raise DdlError(msg)
+            raise DdlError(f"columns can be at most {_LEVELS} types deep")
         self._levels -= 1
         self._expected("<")
         if name == "struct":
@@ -184,8 +180,7 @@ class _Ddl:
         else:
             key = self._type()
             if pa.types.is_nested(key):
-                msg = "keys of a MAP cannot have parts"
-                raise DdlError(msg)
+                raise DdlError("keys of a MAP cannot have parts")
             self._expected(",")
             found = pa.map_(key, pa.field("value", self._type()))
         self._expected(">")
@@ -195,8 +190,7 @@ class _Ddl:
     def _decimal(self) -> pa.DataType:
         digits, scale, *_ = [*(self._numbers(2) if self._next() == "(" else [10]), 0]
         if not 1 <= digits <= _MOST_DIGITS or scale > digits:
-            msg = f"DECIMAL({digits},{scale}) has too many digits"
-            raise DdlError(msg)
+            raise DdlError(f"DECIMAL({digits},{scale}) has too many digits")
         return pa.decimal128(digits, scale)
 
     def _numbers(self, most: int) -> list[int]:

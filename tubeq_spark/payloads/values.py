@@ -72,8 +72,7 @@ class PayloadCodec:
             given = _named(data, self.payload, "")
             return {part.name: _stored(given.get(part.name), part) for part in self.payload}
         except _MisfitError as error:
-            msg = f"data={shown(data)}: {error}"
-            raise InvalidOptionError(msg) from None
+            raise InvalidOptionError(f"data={shown(data)}: {error}") from None
 
 
 # -- values of Python -----------------------------------------------------------------------------

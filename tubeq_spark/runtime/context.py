@@ -35,7 +35,6 @@ from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 from tubeq_spark.storage.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -144,13 +143,12 @@ class QueueContext:
         self.counters = counters = Counters()
         self.held_tasks = HeldTasks()
         tally = LoopStats(
-            clock, lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
+            lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
         )
         self.loop = CommitLoop(engine, config, SystemClock(), self.random.random, tally)
         table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
         self.sessions = Sessions(engine, table, self.loop, table_lock, self.random)
         self.slots = Slots(engine, table, self.loop, table_lock, self.random)
-        self.vacuum_notes = VacuumNotes(engine, table, self.loop, table_lock, self.random)
         table, table_lock = opened.location.table(TUBES), opened.table_lock(TUBES)
         self.registry = Registry(engine, table, self.loop, table_lock, self.random)
         self.session = session = Session(

@@ -253,8 +253,7 @@ class Session:
         """
         view = self._view(other)
         if view is None or not view.alive(self._now(), self.skew_us):
-            msg = f"session {other} is unknown or no longer alive"
-            raise SessionError(msg)
+            raise SessionError(f"session {other} is unknown or no longer alive")
         return view.epoch
 
     def join(self, other: UUID, epoch: int) -> None:
@@ -273,8 +272,7 @@ class Session:
                 if not joined:
                     self.uuid, self.epoch = own
             if not joined:
-                msg = f"session {other} died before it could be joined"
-                raise SessionError(msg)
+                raise SessionError(f"session {other} died before it could be joined")
             self.announced = True
             self.start_beating()
 

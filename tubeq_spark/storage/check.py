@@ -213,8 +213,7 @@ def _repair(
             _written(table_lock.synced)
             return examine(table, now)
     except OSError as error:
-        msg = f"{table.store} cannot be repaired: {reason_of(error)}"
-        raise StoreError(msg) from error
+        raise StoreError(f"{table.store} cannot be repaired: {reason_of(error)}") from error
 
 
 def _mend_log(table: Table, directory: Path, found: Examined, *, accept_loss: bool) -> None:

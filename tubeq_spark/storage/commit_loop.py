@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import SyncError
-from tubeq_spark.storage.locks.lock_file import RunningStatements
 from tubeq_spark.storage.note import Note, new_operation_id, versions_read
 from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.statement import Affected, Statement
@@ -82,22 +80,19 @@ call_counts: ContextVar[CallCounts | None] = ContextVar("tubeq_call", default=No
 
 
 class LoopStats:
-    """The state that all loops of a queue object share: its session, running statements, and conflicts."""
+    """The state that all loops of a queue object share: its session, and conflicts."""
 
     def __init__(
         self,
-        clock: Clock | None = None,
         session: Callable[[], str] = lambda: "",
         count_ended: Callable[[int, int], None] = lambda _tube, _tasks: None,
     ) -> None:
         """Start at zero.
 
         Args:
-            clock: The clock of the queue; the system's by default.
             session: Returns the session, for the notes in the history.
             count_ended: Counts ended tasks of a tube, if their commit does not.
         """
-        self.running = RunningStatements(SystemClock() if clock is None else clock)
         self.session, self.count_ended = session, count_ended
         self._conflicts: WeakKeyDictionary[TableLock, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -205,10 +200,9 @@ class CommitLoop:
                 began = self._wall.monotonic() if began is None else began
                 wait = next(waits, None) if retries and not gives_up() else None
                 if wait is None:
-                    msg = (
+                    raise ConflictError(
                         f"{operation}: others committed first, retries used up; nothing was written"
-                    )
-                    raise ConflictError(msg) from stale.__cause__
+                    ) from stale.__cause__
                 self._wall.sleep(wait)
 
     def _rivals(self, table_lock: TableLock) -> int:
@@ -248,10 +242,7 @@ class CommitLoop:
             asked=plan.asked,
             operation_id=plan.operation_id,
         )
-        with (
-            table_lock.committing(self._engine.committer) as has_ended,
-            self.tally.running.running(plan.statement.table, table_lock),
-        ):
+        with table_lock.committing(self._engine.committer) as has_ended:
             affected = self._commit(note, plan.statement, has_ended)
             if self._config.traces and (counts := call_counts.get()) is not None:
                 counts.commits += 1

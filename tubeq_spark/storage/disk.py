@@ -174,8 +174,7 @@ def using(path: Path) -> Iterator[None]:
     except OSError as error:
         # The error may name a file beside it, such as that of the waiting line.
         reason = reason_of(error).replace(f": {str(error.filename)!r}", "", 1)
-        msg = f"{path} cannot be used: {reason}"
-        raise FileError(msg) from error
+        raise FileError(f"{path} cannot be used: {reason}") from error
 
 
 _SEGMENT, _KEPT = "segment=", "segment=0"

@@ -113,11 +113,10 @@ class Tables(Protocol):
         Raises:
             StoreError: This engine cannot read them.
         """
-        msg = (
+        raise StoreError(
             "only tables on local files, and on object stores that the native engine reaches, are checked, "
             f"and {uri} is not there"
         )
-        raise StoreError(msg)
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The log's statistics of all data files of a tube; `None` if they are not cheap to get, or a file is bad."""

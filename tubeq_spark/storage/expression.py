@@ -42,8 +42,7 @@ class Expression:
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        msg = "an expression is neither true nor false; combine conditions by &, | and ~"
-        raise TypeError(msg)
+        raise TypeError("an expression is neither true nor false; combine conditions by &, | and ~")
 
     def __eq__(self, other: Value) -> Compared:  # type: ignore[override]
         return Compared("=", self, literal(other))
@@ -321,8 +320,7 @@ def _literal(value: Value) -> Literal:
         return Literal(value, Type.BIGINT)
     if isinstance(value, str):
         return Literal(value, Type.STRING)
-    msg = f"{value!r} is no literal"
-    raise TypeError(msg)
+    raise TypeError(f"{value!r} is no literal")
 
 
 def null(kind: Type) -> Literal:
@@ -343,8 +341,7 @@ def small(value: int) -> Literal:
 def real(value: float) -> Literal:
     """A DOUBLE literal, which is finite."""
     if not math.isfinite(value):
-        msg = f"{value} is no literal"
-        raise ValueError(msg)
+        raise ValueError(f"{value} is no literal")
     return Literal(value, Type.DOUBLE)
 
 

@@ -190,12 +190,11 @@ def refuse_mounts(location: Location) -> None:
     for place in (directory, directory.resolve()):
         root = place.parts[1:2]
         if root and root[0] in _MOUNTS:
-            msg = (
+            raise StoreError(
                 f"{directory} is an object store that Databricks shows as a directory: lock files and hard "
                 "links there keep no two drivers apart, and tasks would be lost. Name a schema "
                 "(catalog.schema), or the store itself (abfss://…, s3://…, gs://…) with storage_options"
             )
-            raise StoreError(msg)
 
 
 def require_links(locks: Path | None) -> None:
@@ -231,9 +230,8 @@ def _link(name: Path, other: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        msg = (
+        raise StoreError(
             f"{name.parent} is on a file system without hard links, by which the native engine commits "
             f"({error.strerror}): put the queue on one that has them (ext4, xfs, btrfs, APFS, NTFS), or open "
             "it with a Spark session and engine='spark'"
-        )
-        raise StoreError(msg) from error
+        ) from error

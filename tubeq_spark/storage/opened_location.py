@@ -117,11 +117,10 @@ def require_format(marks: Mapping[str, str | None], location: object) -> None:
         StoreError: It has another format.
     """
     if marks.get(FORMAT) != OUR_FORMAT:
-        msg = (
+        raise StoreError(
             f"{location} was made by another version of tubeq_spark, in a format that this one does not read: "
             "make a new queue at another place, and take the tasks of this one with the version that made it"
         )
-        raise StoreError(msg)
 
 
 def require_ours(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
 
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.expression import Expression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from tubeq_spark.storage.expression import Type
 
@@ -219,58 +219,20 @@ def node(expression: Expression) -> Node:
     return cast("Node", expression)
 
 
-# -- the parts of an expression -----------------------------------------------------------------------
-
-
-def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """The direct parts of an expression: all expressions in its fields."""
-    fields: Sequence[str] = expression.__slots__
-    return tuple(part for name in fields for part in _held(getattr(expression, name)))
-
-
-def _held(value: object) -> Iterator[Expression]:
-    """The expressions in the value of a field."""
-    if isinstance(value, Expression):
-        yield value
-    elif isinstance(value, (tuple, Mapping)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _held(part)
-
-
-def replaced(expression: Expression, by: Callable[[Expression], Expression | None]) -> Expression:
-    """An expression with some of its parts replaced.
-
-    Args:
-        expression: The expression.
-        by: Returns the replacement of a part; `None` keeps the part, and replaces among its own parts.
-    """
-    found = by(expression)
-    if found is not None or not parts_of(expression):
-        return expression if found is None else found
-    fields: Sequence[str] = expression.__slots__
-    return type(expression)(*(_replaced(getattr(expression, name), by) for name in fields))
-
-
-def _replaced(value: Any, by: Callable[[Expression], Expression | None]) -> Any:
-    """The value of a field with replaced expressions in it."""
-    if isinstance(value, Expression):
-        return replaced(value, by)
-    if isinstance(value, tuple):
-        return tuple(_replaced(each, by) for each in value)
-    if isinstance(value, Mapping):
-        return {name: _replaced(each, by) for name, each in value.items()}
-    return value
-
-
-def columns_of(expression: Expression) -> set[str]:
-    """The names of all columns in an expression."""
-    return {column.name for column in _columns(expression)}
-
-
-def _columns(expression: Expression) -> Iterator[nodes.Column]:
-    if isinstance(expression, nodes.Column):
-        yield expression
-    # Literals are the most frequent nodes, and have no parts.
-    elif not isinstance(expression, nodes.Literal):
-        for part in parts_of(expression):
-            yield from _columns(part)
+def columns_of(part: object) -> set[str]:
+    """The names of all columns in an expression, or in the value of a field of one."""
+    match part:
+        case nodes.Column(name):
+            return {name}
+        case nodes.Literal():
+            # Literals are the most frequent nodes, and have no parts.
+            return set()
+        case Expression():
+            fields: Sequence[str] = part.__slots__
+            return columns_of(tuple(getattr(part, name) for name in fields))
+        case Mapping():
+            return columns_of(tuple(part.values()))
+        case tuple():
+            return set[str]().union(*map(columns_of, part))
+        case _:
+            return set()

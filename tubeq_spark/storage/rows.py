@@ -13,8 +13,9 @@ from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask, Unreadable
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.payloads.types import with_leaves
-from tubeq_spark.storage.arrow.columns import array, repeated
-from tubeq_spark.storage.expression import Column, Micros, Moment, case, integer, literal, row
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, repeated
+from tubeq_spark.storage.expression import Column, Micros, Moment, Type, case, integer, literal, row
+from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,20 +85,11 @@ _STATES = {state.value: state for state in TIMERS}
 KEPT_KEY = "u"
 #: The columns that a put writes from its source, and their Arrow types. Times are still in microseconds.
 INSERTED = {
-    "segment": pa.int64(),
-    "task_id": pa.int64(),
-    "state": pa.string(),
-    "pri": pa.int32(),
-    "utube": pa.string(),
-    "data": pa.string(),
-    "created": pa.int64(),
-    "ttl": pa.int64(),
-    "ttr": pa.int64(),
-    "next_event": pa.int64(),
-    "expires_at": pa.int64(),
-    "unique": pa.string(),
-    "rank": pa.int64(),
-    "trace": pa.string(),
+    name: pa.int64() if name in _MOMENTS else ARROW_TYPES[Type(TUBE_TYPES[name])]
+    for name in (
+        *("segment", "task_id", "state", "pri", "utube", "data", "created", "ttl", "ttr"),
+        *("next_event", "expires_at", "unique", "rank", "trace"),
+    )
 }
 
 

@@ -153,9 +153,8 @@ class _FramePut:
         ctx, files = self._ctx, self._files
         if files is None:
             return
-        with ctx.queue.loop.tally.running.running(ctx.table.name, ctx.table_lock):
-            numbered = frame_rows(ctx.table, ctx.record.options, frame, numbering)
-            rows = files.write(ctx.table.name, numbered, ctx.writer.stored)
+        numbered = frame_rows(ctx.table, ctx.record.options, frame, numbering)
+        rows = files.write(ctx.table.name, numbered, ctx.writer.stored)
         self._written = frame, numbering, rows
         keys = 0 if numbering.key_segment is None else frame.keys
         if rows.size != frame.total + keys:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.model.reports import Violation
 from tubeq_spark.model.takes import begun
-from tubeq_spark.storage.ended import total
+from tubeq_spark.storage.statement import total_of
 from tubeq_spark.verify.rows import changed, rows_of, tasks_of
 from tubeq_spark.verify.steps import PUTS, TAKES, fault_of_step
 
@@ -88,7 +88,7 @@ class Judge:
     def begin(self, version: int, rows: pa.Table, totals: Mapping[str, int]) -> None:
         """Begin with the rows of a version, and the versions of its application ids. They are not judged."""
         self._version = version
-        self._total = totals.get(total(self._rules.id), 0)
+        self._total = totals.get(total_of(self._rules.id), 0)
         for row in rows_of(tasks_of(rows)):
             self._enter(row)
 
@@ -252,7 +252,7 @@ class Judge:
         rows = commit.after.num_rows - commit.before.num_rows
         if note.changed is not None and note.changed.inserted - note.changed.deleted != rows:
             self._fail("count", f"its note tells {note.changed}, but there are {rows} rows more")
-        new = commit.totals.get(total(self._rules.id))
+        new = commit.totals.get(total_of(self._rules.id))
         if new is None:
             return
         counted = 0 if note.operation in _UNCOUNTED else ended

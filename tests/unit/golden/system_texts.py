@@ -24,7 +24,6 @@ from tubeq_spark.storage.tables.schema import (
     new_tube_table,
 )
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,11 +121,11 @@ SURVEY: list[dict[str, Any]] = [
         "n": 2,
         "last": {"status": "live", "until": LATER, "epoch": 2},
     }
-    for kind in ("member", "dead", "slot", "vacuum", "vacuum_tried", "writing")
+    for kind in ("member", "dead", "slot", "vacuum", "vacuum_tried")
 ]
 
 
-of_sessions, of_notes = of(Sessions), of(VacuumNotes)
+of_sessions = of(Sessions)
 
 
 def sessions() -> Iterator[Case]:
@@ -159,10 +158,7 @@ def sessions() -> Iterator[Case]:
 
 def maintenance_of_sessions() -> Iterator[Case]:
     for tried in (False, True):
-        yield of_notes(f"note_vacuum: tried is {tried}", 7, NOW, tried=tried)
-    name = PATH.table("O'Neil")
-    yield of_notes("ask_to_wait: one", [name], NOW)
-    yield of_notes("asked_to_wait: one", name, NOW)
+        yield of_sessions(f"note_vacuum: tried is {tried}", 7, NOW, tried=tried)
     member = SURVEY[0] | {"last": {"status": "left", "calls": {"7/urls": 3}}}
     lives = SURVEY[0] | {
         "session": "O'Neil",

@@ -147,8 +147,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
         case nodes.Moment(part):
             return pc.cast(evaluate(part, lookup), _MOMENT)
         case nodes.Fail() | Struct() | Aggregate():
-            msg = f"{type(expression).__name__} is no value of a row"
-            raise NotByArrowError(msg)
+            raise NotByArrowError(f"{type(expression).__name__} is no value of a row")
 
 
 def _literal(literal: nodes.Literal) -> pa.Scalar:

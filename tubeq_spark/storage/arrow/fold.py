@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import empty
-from tubeq_spark.storage.arrow.select import answer, innermost, with_innermost
+from tubeq_spark.storage.arrow.select import answer, innermost
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.query import (
     Aggregate,
@@ -19,11 +19,10 @@ from tubeq_spark.storage.query import (
     columns_of,
     has_aggregates,
     named,
-    replaced,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
 
@@ -46,12 +45,10 @@ class Read:
     """Some rows of a part.
 
     Attributes:
-        query: The query for them. Comparisons that hold for all of them, or for none, may be replaced by their result.
         rows: The rows, with at least one column.
         constants: Columns with one value in all of them.
     """
 
-    query: Select
     rows: pa.Table
     constants: Mapping[str, pa.Scalar]
 
@@ -98,14 +95,6 @@ def _is_streamed(query: Select) -> bool:
     return isinstance(query.table, str) or (
         isinstance(query.table, Select) and _is_streamed(query.table)
     )
-
-
-def with_conditions(query: Select, by: Callable[[Expression], Expression | None]) -> Select:
-    """A query with some parts of the expressions over its table replaced, as by `query.replaced`."""
-    inner = innermost(query)
-    columns = {name: replaced(value, by) for name, value in inner.columns.items()}
-    where = None if inner.where is None else replaced(inner.where, by)
-    return with_innermost(query, replace(inner, columns=columns, where=where))
 
 
 def columns_read(query: Select) -> list[str]:
@@ -160,7 +149,7 @@ class _Fold:
                 if self._is_before(found[0], part.least(self.order)):
                     break
             for read in part.read(self.each):
-                new = answer(read.query, read.rows, read.constants)
+                new = answer(self.each, read.rows, read.constants)
                 if new.num_rows:
                     found.append(new)
                     rows += new.num_rows

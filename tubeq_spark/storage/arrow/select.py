@@ -249,8 +249,7 @@ def _require_stored(query: Select) -> None:
     for name in query.order:
         value = query.columns.get(name)
         if value is not None and not (isinstance(value, Column) and value.name == name):
-            msg = f"an order by a computed {name}"
-            raise NotByArrowError(msg)
+            raise NotByArrowError(f"an order by a computed {name}")
 
 
 def _sorted(rows: pa.Table, query: Select, constants: Constants = None) -> pa.Table:

@@ -207,12 +207,11 @@ class JvmNote:
             log.warning("%s: %s may still be committing: waiting for its end", self.path, left)
         while not left.is_gone(self._here):
             if self._wall.monotonic() >= until:
-                msg = (
+                raise StoreError(
                     f"{left} may still be committing for a client that was killed or interrupted, and "
                     f"would overwrite what others commit; nothing was written. End that process; if "
                     f"it has ended, or runs no statement of this table, remove {self.path}"
                 )
-                raise StoreError(msg)
             self._wall.sleep(_LOOK)
         self._clear()
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.locks.table_lock import TableLock
 
 try:
     fcntl: Any = importlib.import_module("fcntl")
@@ -279,38 +276,3 @@ def without_readers(locks: Path) -> Iterator[bool]:
 
 def _opened(locks: Path) -> int:
     return os.open(locks / _FILE, os.O_RDONLY | os.O_CREAT, 0o644)
-
-
-class RunningStatements:
-    """The running statements of a queue object without a table lock that stops VACUUM."""
-
-    def __init__(self, clock: Clock) -> None:
-        """Begin without statements.
-
-        Args:
-            clock: The clock of the queue.
-        """
-        self._clock = clock
-        self._began: dict[object, tuple[str, float]] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def running(self, table: str, table_lock: TableLock) -> Iterator[None]:
-        """Run a statement that writes to a table."""
-        if table_lock.is_exclusive:
-            yield
-            return
-        key = object()
-        with self._lock:
-            self._began[key] = table, self._clock.monotonic()
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._began[key]
-
-    def longer_than(self, seconds: float) -> set[str]:
-        """The tables of statements that have run for at least some time."""
-        since = self._clock.monotonic() - seconds
-        with self._lock:
-            return {table for table, began in self._began.values() if began <= since}

@@ -54,15 +54,13 @@ class DataFile:
         """
         path = str(add["path"])
         if add.get("deletionVector") or path.startswith("/") or ":" in path or "%" in path:
-            msg = f"a file with features: {path}"
-            raise UnknownLogError(msg)
+            raise UnknownLogError(f"a file with features: {path}")
         # Checkpoints have maps as pairs.
         values = dict(add["partitionValues"] or {})
         try:
             partition = {k: int(v) if v not in {None, ""} else None for k, v in values.items()}
         except ValueError as error:
-            msg = f"a partition that is no number: {values}"
-            raise UnknownLogError(msg) from error
+            raise UnknownLogError(f"a partition that is no number: {values}") from error
         at_ms = int(add["modificationTime"])
         tags = dict(add["tags"]) if add.get("tags") else None
         return cls(path, int(add["size"]), partition, add.get("stats"), at_ms, tags)

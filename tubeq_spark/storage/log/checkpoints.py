@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import array, nested, scalar
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.names import LAST_CHECKPOINT
@@ -40,54 +41,23 @@ _AT_ONCE = 8_192
 _HOUR = 3_600_000
 #: Delta's property for the time for which removed files stay, and its default in hours.
 DELETED_RETENTION, DELTAS_HOURS = "delta.deletedFileRetentionDuration", 7 * 24
-_TEXT, _LONG, _YES = pa.string(), pa.int64(), pa.bool_()
-_TEXTS = pa.map_(_TEXT, _TEXT)
+_TEXT, _LONG = pa.string(), pa.int64()
 #: The actions of a checkpoint, as Delta's protocol has them.
 _SCHEMA = pa.schema(
-    {
-        "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
-        "add": pa.struct(
-            {
-                "path": _TEXT,
-                "partitionValues": _TEXTS,
-                "size": _LONG,
-                "modificationTime": _LONG,
-                "dataChange": _YES,
-                "stats": _TEXT,
-                "tags": _TEXTS,
-            }
-        ),
-        "remove": pa.struct(
-            {
-                "path": _TEXT,
-                "deletionTimestamp": _LONG,
-                "dataChange": _YES,
-                "extendedFileMetadata": _YES,
-                "partitionValues": _TEXTS,
-                "size": _LONG,
-            }
-        ),
-        "metaData": pa.struct(
-            {
-                "id": _TEXT,
-                "name": _TEXT,
-                "description": _TEXT,
-                "format": pa.struct({"provider": _TEXT, "options": _TEXTS}),
-                "schemaString": _TEXT,
-                "partitionColumns": pa.list_(_TEXT),
-                "configuration": _TEXTS,
-                "createdTime": _LONG,
-            }
-        ),
-        "protocol": pa.struct(
-            {
-                "minReaderVersion": pa.int32(),
-                "minWriterVersion": pa.int32(),
-                "readerFeatures": pa.list_(_TEXT),
-                "writerFeatures": pa.list_(_TEXT),
-            }
-        ),
-    }
+    list(
+        columns_of("""
+txn STRUCT<appId: STRING, version: BIGINT, lastUpdated: BIGINT>,
+add STRUCT<path: STRING, partitionValues: MAP<STRING, STRING>, size: BIGINT, modificationTime: BIGINT,
+    dataChange: BOOLEAN, stats: STRING, tags: MAP<STRING, STRING>>,
+remove STRUCT<path: STRING, deletionTimestamp: BIGINT, dataChange: BOOLEAN, extendedFileMetadata: BOOLEAN,
+    partitionValues: MAP<STRING, STRING>, size: BIGINT>,
+metaData STRUCT<id: STRING, name: STRING, description: STRING,
+    format: STRUCT<provider: STRING, options: MAP<STRING, STRING>>, schemaString: STRING,
+    partitionColumns: ARRAY<STRING>, configuration: MAP<STRING, STRING>, createdTime: BIGINT>,
+protocol STRUCT<minReaderVersion: INT, minWriterVersion: INT, readerFeatures: ARRAY<STRING>,
+    writerFeatures: ARRAY<STRING>>
+""")
+    )
 )
 
 

@@ -96,8 +96,7 @@ def contents_in(text: bytes) -> Contents:
     try:
         found.take(actions)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"cannot be read: {reason_of(error)}"
-        raise DamagedCommitError(msg) from error
+        raise DamagedCommitError(f"cannot be read: {reason_of(error)}") from error
     return found
 
 

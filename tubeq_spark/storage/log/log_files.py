@@ -225,8 +225,7 @@ def removed_if_late(store: Store, version: int, tag: str | None, operation_id: i
     except OSError as error:
         raise CommitUnknownError(unknown + reason_of(error), operation_id) from error
     if is_late is None:
-        msg = f"{unknown}the log was removed since"
-        raise CommitUnknownError(msg, operation_id)
+        raise CommitUnknownError(f"{unknown}the log was removed since", operation_id)
     return is_late
 
 

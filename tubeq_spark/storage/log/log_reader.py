@@ -216,8 +216,7 @@ class LogReader:
             found = reading.newest(files, None, self._last(), self._saw)
             if self._last() is not None or not files.goes_on_after(found.version):
                 return self._remember(Base(found, self._tag(files, found), at, now), before)
-        msg = f"the log changes too fast: {self.store}"
-        raise UnknownLogError(msg)
+        raise UnknownLogError(f"the log changes too fast: {self.store}")
 
     def _saw(self, version: int, actions: Actions) -> None:
         """Remember what a commit of others has removed, and who is no native writer."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.log import versions
 from tubeq_spark.storage.log.actions import OURS, Actions
 from tubeq_spark.storage.log.commit_text import info_in
@@ -20,6 +19,7 @@ from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import versions_of
 from tubeq_spark.storage.note import is_of
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.statement import FOR_EVER_MS
 from tubeq_spark.storage.store.patience import finding_out, passes, sleep, waits
 from tubeq_spark.storage.store.store import ExistsError, RequestError
 
@@ -128,8 +128,7 @@ class NextVersion:
         is_refused = isinstance(error, ExistsError)
         may_pass = passes(error)
         if is_last and may_pass and not is_out:
-            msg = f"nothing was written: {reason_of(error)}"
-            raise StoreError(msg, passes=True) from error
+            raise StoreError(f"nothing was written: {reason_of(error)}", passes=True) from error
         if is_last or not (is_refused or may_pass):
             known = Outcome.CONFLICT if is_refused else Outcome.FAILED
             raise EngineError(reason_of(error), Outcome.LOST if is_out else known) from error

@@ -90,8 +90,7 @@ def begun(files: LogFiles, last: int | None, *, is_sure: bool, whole: bool = Tru
     listed = _Listed.read(files, whole=whole)
     starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
     if listed.others and listed.others[-1] > max(starts, default=-1):
-        msg = "a checkpoint of several files"
-        raise UnknownLogError(msg)
+        raise UnknownLogError("a checkpoint of several files")
     if not (listed.commits or starts) and listed.is_whole:
         msg = f"the table at {str(files).removesuffix('/_delta_log')} does not exist"
         raise EngineError(msg, Outcome.FAILED, missing=True)
@@ -215,8 +214,7 @@ def newest(
         if last_listed(files) == found.version:
             return found
         known = None
-    msg = f"the log changes too fast: {files}"
-    raise UnknownLogError(msg)
+    raise UnknownLogError(f"the log changes too fast: {files}")
 
 
 def moved_on(

@@ -91,8 +91,7 @@ class Shape:
         schema = _columns(metadata["schemaString"])
         by = tuple(metadata["partitionColumns"] or ())
         if not all(pa.types.is_integer(schema.field(name).type) for name in by):
-            msg = "partitions that are no numbers"
-            raise UnknownLogError(msg)
+            raise UnknownLogError("partitions that are no numbers")
         return cls(schema, by, properties, _of_commits(metadata, properties), protocol)
 
     def require_writable(self) -> None:
@@ -184,8 +183,7 @@ class Snapshot:
             UnknownLogError: It lacks metadata or protocol, or the table has features.
         """
         if actions.metadata is None or actions.protocol is None:
-            msg = f"version {version} does not say what the table is"
-            raise UnknownLogError(msg)
+            raise UnknownLogError(f"version {version} does not say what the table is")
         files = {file.path: file for file in actions.adds}
         shape = Shape.parse(actions.metadata, actions.protocol)
         return cls(version, shape, files, actions.transactions)

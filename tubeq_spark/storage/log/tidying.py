@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,7 +31,6 @@ from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.durability.synced_log import SyncedLog
@@ -279,46 +278,39 @@ def _goes(name: str, start: int) -> bool:
     return version is not None and version < start
 
 
-class Retention(Protocol):
-    """How long the commits of a table stay in its log."""
+class Retention:
+    """How long the commits of a table stay in its log: not at all, if a subclass says no more.
 
-    @property
-    def versions(self) -> int:
-        """This many of the newest versions stay in any case."""
-        ...
-
-    @property
-    def page(self) -> int | None:
-        """How many files are listed at once; `None` for all."""
-        ...
-
-    def seconds(self, properties: Mapping[str, str | None]) -> AbstractContextManager[float | None]:
-        """For how many seconds commits stay while a block runs; `None` if none may be removed."""
-        ...
-
-    def secure(self) -> None:
-        """Put the rest of the log on the disk, before a part of it goes."""
-        ...
-
-
-class StoreRetention:
-    """The retention on an object store: that of the table, and at least `KEPT_HOURS`."""
+    Attributes:
+        versions: This many of the newest versions stay in any case.
+        page: How many files are listed at once; `None` for all.
+    """
 
     versions = 0
+    page: int | None = None
+
+    @contextmanager
+    def seconds(self, _properties: Mapping[str, str | None]) -> Iterator[float | None]:
+        """For how many seconds commits stay while a block runs; `None` if none may be removed."""
+        yield 0.0
+
+    def secure(self) -> None:
+        """Put the rest of the log on the disk, before a part of it goes. A store is durable by itself."""
+
+
+class StoreRetention(Retention):
+    """The retention on an object store: that of the table, and at least `KEPT_HOURS`."""
+
     page = 1_000
 
-    @staticmethod
     @contextmanager
-    def seconds(properties: Mapping[str, str | None]) -> Iterator[float | None]:
+    def seconds(self, properties: Mapping[str, str | None]) -> Iterator[float | None]:
         """For how many seconds commits stay."""
         hours = hours_of(properties, LOG_RETENTION)
         yield None if hours is None else max(hours, KEPT_HOURS) * 3600.0
 
-    def secure(self) -> None:
-        """Do nothing: the store is durable by itself."""
 
-
-class LocalRetention:
+class LocalRetention(Retention):
     """The retention on local files.
 
     Nobody needs old commits there. Writers hold the table's lock from their read to their commit. Readers without Spark
@@ -330,7 +322,6 @@ class LocalRetention:
 
     #: Verbs search this many versions after lost answers.
     versions = 200
-    page = None
     #: Commits of the last this many seconds stay: a reader needs less time to list a log and to read the listed files.
     SECONDS = 5.0
     #: The same where Spark reads.

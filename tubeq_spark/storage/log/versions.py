@@ -71,8 +71,7 @@ def parsed(text: bytes, file: str) -> Actions:
     except DamagedCommitError as error:
         raise damaged(file, str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{file} is not as it should be: {error}"
-        raise UnknownLogError(msg) from error
+        raise UnknownLogError(f"{file} is not as it should be: {error}") from error
     return found
 
 

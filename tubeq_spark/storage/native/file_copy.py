@@ -51,8 +51,7 @@ def _log_at(source: Store, name: str, version: int) -> dict[str, int]:
     commits = [f"{v:020}.json" for v in range(first or 0, version + 1)]
     missing = [c for c in (commits if first is None else commits[1:]) if c not in found]
     if missing:
-        msg = f"table {name} cannot be copied: its log lacks {missing[0]}"
-        raise StoreError(msg)
+        raise StoreError(f"table {name} cannot be copied: its log lacks {missing[0]}")
     # `_last_checkpoint` is not copied: it is only a hint.
     files = [*(() if first is None else (checkpoints[first],)), *commits]
     return {f"{name}/{LOG}/{file}": found[file] for file in files if file in found}

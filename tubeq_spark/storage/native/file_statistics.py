@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.expression import (
-    FALSE,
-    TRUE,
     And,
     Column,
     Compared,
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 _LEAST, _GREATEST = "minValues", "maxValues"
 #: The places of the least and the greatest value in the bounds of a column.
 _LOW, _HIGH = 0, 1
-#: For two values that are not NULL, either a comparison or its opposite holds.
-_OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 #: The columns of a tube that `told_file` looks at: those with one value, and moments.
 _OWNER, _VALUES = "owner", ("segment", "tube", "state", "owner", "pri")
 _MOMENTS = ("next_event", "expires_at", "created", "since")
@@ -220,23 +216,3 @@ def least(file: DataFile, columns: Sequence[str]) -> Bound:
             return None
         found.append(value)
     return tuple(found)
-
-
-def decided(file: DataFile, schema: pa.Schema) -> Callable[[Expression], Expression | None]:
-    """A function that makes TRUE or FALSE of a comparison that holds for all rows of a file, or for none, else `None`."""
-
-    def decide(condition: Expression) -> Expression | None:
-        match condition:
-            case Compared(sign, Column(name), Literal() as value) if sign in _OPPOSITES:
-                if not file.has_no_null(name):
-                    return None
-                if not _between(name, sign, value, schema)(file):
-                    return FALSE
-                holds = not _between(name, _OPPOSITES[sign], value, schema)(file)
-                return TRUE if holds else None
-            case IsNull(Column(name), negated=False) if file.has_no_null(name):
-                return FALSE
-            case _:
-                return None
-
-    return decide

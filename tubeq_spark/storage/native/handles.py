@@ -76,8 +76,7 @@ class Handles:
             if table is None:
                 path = path_of(name)
                 if path is None:
-                    msg = f"{name} is a name in a catalog: only Spark knows where it is"
-                    raise StoreError(msg)
+                    raise StoreError(f"{name} is a name in a catalog: only Spark knows where it is")
                 table = self._known[name] = self.plain(path)
                 table.require_place = partial(self._require_place, path)
             return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from tubeq_spark.storage.durability.background import at_once
 from tubeq_spark.storage.location import TUBES, Location
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.log.log_reader import NEAR
-from tubeq_spark.storage.log.tidying import Tidying
+from tubeq_spark.storage.log.tidying import Retention, Tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.plain_table import PlainTable
@@ -23,7 +23,6 @@ from tubeq_spark.storage.store.store import DictStore, Files
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
@@ -55,20 +54,10 @@ class MemoryLocation:
         self.table_locks: defaultdict[str, TableLock] = defaultdict(lambda: _MemoryLock(None))
 
 
-class _MemoryRetention:
+class _MemoryRetention(Retention):
     """The retention in memory: nobody has read an old version for long."""
 
     versions = _VERSIONS
-    page = None
-
-    @staticmethod
-    @contextmanager
-    def seconds(_properties: Mapping[str, str | None]) -> Iterator[float]:
-        """For how many seconds commits stay."""
-        yield 0.0
-
-    def secure(self) -> None:
-        """Do nothing: memory has no disk."""
 
 
 class _MemoryTidying(Tidying):

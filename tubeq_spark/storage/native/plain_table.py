@@ -284,5 +284,4 @@ def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None
         why = (
             f"only {space.free >> 10} KB are free: the last {kept >> 10} KB are for takes and acks"
         )
-        text = f"[Errno {errno.ENOSPC}] {why}: {str(table)!r}"
-        raise EngineError(text, Outcome.FAILED)
+        raise EngineError(f"[Errno {errno.ENOSPC}] {why}: {str(table)!r}", Outcome.FAILED)

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import array, empty, repeated, scalar
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
+from tubeq_spark.storage.arrow.fold import Read, columns_read
 from tubeq_spark.storage.log.data_files import PART_BYTES
-from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
+from tubeq_spark.storage.native.file_statistics import constants, files_of, least
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ class SmallFiles:
             with suppress(_LargeError):
                 rows = self._whole(listed, file, keeps=keeps, at_most=_AT_ONCE)
         if rows is not None:
-            yield Read(query, rows, {})
+            yield Read(rows, {})
             return
-        query = with_conditions(query, decided(file, listed.schema))
         # The evaluation reports a column that does not exist.
         names = [name for name in columns_read(query) if name in listed.schema.names]
         # At least one column is read, for the number of rows.
@@ -144,10 +143,10 @@ class SmallFiles:
         stored = pa.schema([field for field in schema if field.name not in known])
         if not len(stored) and file.rows is not None:
             first = pa.repeat(values[names[0]], file.rows)
-            yield Read(query, pa.Table.from_arrays([first], names=names[:1]), values)
+            yield Read(pa.Table.from_arrays([first], names=names[:1]), values)
             return
         for rows in _read(listed.table, file, stored if len(stored) else schema):
-            yield Read(query, rows, values)
+            yield Read(rows, values)
 
     def _whole(
         self, listed: Listed, file: DataFile, *, keeps: bool, at_most: int | None = None
@@ -282,16 +281,16 @@ class _FilePart:
         some, size = [], 0
         for file in self.files:
             for read in self.all.files.read(self.all.listed, file, query, keeps=self.keeps):
-                if read.query is not query:
+                if read.constants:
                     yield read
                     continue
                 some.append(read.rows.select(names))
                 size += read.rows.get_total_buffer_size()
                 if size > ROWS_BYTES:
-                    yield Read(query, pa.concat_tables(some), {})
+                    yield Read(pa.concat_tables(some), {})
                     some, size = [], 0
         if some:
-            yield Read(query, pa.concat_tables(some), {})
+            yield Read(pa.concat_tables(some), {})
 
 
 class _LargeError(Exception):
@@ -323,8 +322,7 @@ def _read(
             for field in map(schema.field, names):
                 place = stored.get_field_index(field.name)
                 if place >= 0 and not _fits(opened, stored.field(place), field.type):
-                    msg = f"another column {field.name}"
-                    raise NotByArrowError(msg)
+                    raise NotByArrowError(f"another column {field.name}")
             # A column that was added later is NULL. At least one is read, for the number of rows.
             there = [name for name in names if name in stored.names] or stored.names[:1]
             for rows in _decoded(opened, there):

@@ -14,7 +14,6 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log.next_version import Change
@@ -25,6 +24,7 @@ from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.note import HISTORY, Commit, Note, is_of, new_operation_id, read_commit
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.rows import FileInOrder
+from tubeq_spark.storage.statement import total_of
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -146,8 +146,7 @@ class NativeTables(Tables):
         """Whether the table of a tube holds payloads of this type."""
         schema = self.newest(table).shape.schema
         if not {"data", "tube"} <= {*schema.names}:
-            msg = f"{table} cannot be used: it is not the table of a tube"
-            raise StoreError(msg)
+            raise StoreError(f"{table} cannot be used: it is not the table of a tube")
         return bool(schema.field("data").type == _type_of(payload))
 
     # -- looking ------------------------------------------------------------------------------
@@ -238,7 +237,7 @@ class NativeTables(Tables):
     def ended(self, table: str, tube: int) -> int:
         """The total of ended tasks of a tube."""
         with errors.reading():
-            return self._handles.table(table).newest().version_under(total(tube)) or 0
+            return self._handles.table(table).newest().version_under(total_of(tube)) or 0
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location: its object store ignores conditions of a PUT; `None` if it does not."""

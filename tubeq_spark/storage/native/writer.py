@@ -15,12 +15,11 @@ import pyarrow as pa
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import empty, held, whole
 from tubeq_spark.storage.arrow.statement import Matching, of_kind
-from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.statement import Affected, total_of
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
@@ -318,5 +317,5 @@ def new_total(
     number = 0 if ended is None else ended.count_of(affected)
     if ended is None or not number:
         return None
-    app = total(ended.tube)
+    app = total_of(ended.tube)
     return app, (version_under(app) or 0) + number

@@ -332,8 +332,7 @@ def _require_every_write(spark: SparkSession) -> None:
         StoreError: Delta would skip them; nothing was written.
     """
     if _has_any(spark, OF_ONE_WRITE):
-        msg = (
+        raise StoreError(
             f"this Spark session has {' and '.join(OF_ONE_WRITE)}, by which Delta would skip what is written: "
             "unset them before; nothing was written"
         )
-        raise StoreError(msg)

@@ -171,8 +171,7 @@ def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
     finally:
         # The JVM is the only writer.
         os.close(output.writer)
-    message = f"Spark did not start: {reason()}; {_HINT}"
-    raise StoreError(message)
+    raise StoreError(f"Spark did not start: {reason()}; {_HINT}")
 
 
 class HeldBackOutput:

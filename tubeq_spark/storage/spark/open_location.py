@@ -84,11 +84,10 @@ def _ensure(
     opened = OpenedLocation(location, location.text, None)
     if directory is not None:
         if not is_classic(engine.spark):
-            msg = (
+            raise StoreError(
                 f"{location.text}: a client of Spark Connect cannot lock the files of its server, so other drivers "
                 "would overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
             )
-            raise StoreError(msg)
         opened = OpenedLocation.without_spark(location)
         if (directory / TUBES).is_dir():
             recover_system_tables(opened)

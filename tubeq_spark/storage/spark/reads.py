@@ -75,8 +75,7 @@ class SparkReads:
             if self.unreachable:
                 raise out_of_reach(error) from error
             if is_from_engine(error):
-                msg = f"storage could not be read: {reason_of(error)}"
-                raise StoreError(msg) from error
+                raise StoreError(f"storage could not be read: {reason_of(error)}") from error
             raise
         else:
             self.unreachable = False
@@ -135,5 +134,4 @@ def find_commit(
         oldest = commits[-1]
         if oldest["version"] == 0 or oldest["timestamp"] < sent_us - _SKEW:
             return None
-    msg = "the log was cleaned: its first version is younger than the statement"
-    raise StoreError(msg)
+    raise StoreError("the log was cleaned: its first version is younger than the statement")

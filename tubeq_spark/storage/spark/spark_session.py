@@ -117,11 +117,10 @@ def _running_session() -> SparkSession | None:
         # On Databricks the builder finds the session from every thread, also on Spark Connect.
         return SparkSession.builder.getOrCreate() if on_databricks() else None
     if not delta_is_on(session):
-        message = (
+        raise StoreError(
             "this process has a Spark session without Delta already: "
             "stop it, or start it with the settings of spark_conf() and the Delta jar"
         )
-        raise StoreError(message)
     return session
 
 
@@ -130,11 +129,10 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql.utils import is_remote  # noqa: PLC0415
 
     if is_remote() or "SPARK_REMOTE" in os.environ:
-        message = (
+        raise StoreError(
             "local_session() starts an embedded session, but SPARK_REMOTE asks for Spark Connect: "
             "unset it, or give Queue a session of SparkSession.builder.remote()"
         )
-        raise StoreError(message)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit, which has started the JVM
         return _session_of_submit(settings)
     # A stopped session leaves its JVM running, and a process has only one JVM.
@@ -174,9 +172,8 @@ def _session_on(conf: SparkConf, gateway: JavaGateway | None = None) -> SparkSes
         jvm.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_CLASS)
     except Py4JJavaError:
         session.stop()
-        message = (
+        raise StoreError(
             "Spark runs without the Delta jar: give spark-submit --packages "
             f"{delta_package()}, or start a new process"
-        )
-        raise StoreError(message) from None
+        ) from None
     return session

@@ -162,12 +162,11 @@ def require_spark(spark: SparkSession) -> None:
     found = spark.version
     major = found.partition(".")[0]
     if major.isdecimal() and int(major) < _OLDEST_SPARK:
-        message = (
+        raise StoreError(
             f"Spark {_OLDEST_SPARK}.0 or newer is needed and this session has Spark {found}: "
             "Databricks has it from Runtime 17 on, Dataproc from 3.0, EMR and Fabric from their "
             "releases with Spark 4"
         )
-        raise StoreError(message)
 
 
 def delta_is_on(spark: SparkSession) -> bool:

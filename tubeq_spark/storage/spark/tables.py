@@ -68,11 +68,10 @@ class SparkTables(Tables):
             if self._is_first(creation_of(table)) and self.is_table(table.name):
                 return is_new
             SystemClock().sleep(wait)
-        msg = (
+        raise StoreError(
             f"{table.name} cannot be created: there is something else in its place, perhaps of a program that was "
             "stopped before it had created the table: remove it"
         )
-        raise StoreError(msg)
 
     def show_taken_utubes(self, table: str) -> None:
         """Show the taken sub-queues of a tube by a view, if the table has a name in a catalog."""
@@ -109,10 +108,9 @@ class SparkTables(Tables):
             StoreError: Delta cannot remove files of old versions without those of running writes.
         """
         if purges:
-            msg = (
+            raise StoreError(
                 "a purge needs native commits: Delta's VACUUM would remove files of running writes"
             )
-            raise StoreError(msg)
         # All writers of the table wait for it.
         with self._engine.hurried(table):
             self._engine.run(f"VACUUM {table}")
@@ -132,13 +130,11 @@ class SparkTables(Tables):
         try:
             schema = self._engine.frame(f"SELECT * FROM {table}").schema
         except AnalysisException as error:
-            msg = (
+            raise StoreError(
                 f"{table} cannot be used: there is something else in its place: {reason_of(error)}"
-            )
-            raise StoreError(msg) from None
+            ) from None
         if not {"data", "tube"} <= {*schema.names}:
-            msg = f"{table} cannot be used: it is not the table of a tube"
-            raise StoreError(msg)
+            raise StoreError(f"{table} cannot be used: it is not the table of a tube")
         wanted = T.StringType() if payload is None else T.StructType.fromDDL(payload)
         return schema["data"].dataType == wanted
 

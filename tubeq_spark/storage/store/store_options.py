@@ -153,12 +153,11 @@ def _require_conditional_puts(options: Mapping[str, str]) -> None:
     if given.get("conditional_put", "etag") != "etag":
         other.append("conditional_put")
     if other:
-        msg = (
+        raise StoreError(
             f"storage_options or the environment have {', '.join(other)}: the native engine commits by conditional PUTs "
             "alone; remove the option if all programs of the queue can do so, or open it with a Spark session and "
             "engine='spark'"
         )
-        raise StoreError(msg)
 
 
 def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
@@ -176,11 +175,10 @@ def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
         from boto3.session import Session  # noqa: PLC0415  it is optional
         from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415  it needs boto3
     except ImportError as error:
-        msg = (
+        raise StoreError(
             "the credentials of a profile in ~/.aws are read by boto3, which is not installed: pip install boto3, or "
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-        raise StoreError(msg) from error
+        ) from error
     return Boto3CredentialProvider(Session(profile_name=given.get("profile")))
 
 
@@ -226,8 +224,7 @@ class RenewedOptions:
         except TubeqError:
             raise
         except Exception as error:
-            msg = f"storage_options() failed: {reason_of(error)}"
-            raise StoreError(msg) from error
+            raise StoreError(f"storage_options() failed: {reason_of(error)}") from error
         #: For how long requests are repeated after errors that may pass.
         self.patience = Patience.parse(self._current)
 

@@ -81,7 +81,7 @@ _REGISTRY_COLUMNS = {
     "status": ("STRING", "live or dropped"),
     "created": ("TIMESTAMP", "UTC"),
 }
-_SESSION_COLUMNS = {
+SESSION_COLUMNS = {
     "bucket": (
         "INT",
         "hash of the session, or of the slot: keeps heartbeats apart from one another",
@@ -90,7 +90,7 @@ _SESSION_COLUMNS = {
         "STRING",
         (
             "member (heartbeat of a queue object), total (calls of members that are gone), "
-            "dead (final mark), slot, vacuum, writing (asks VACUUM to wait for a long statement)"
+            "dead (final mark), slot, vacuum"
         ),
     ),
     "session": ("STRING", "uuid"),
@@ -103,7 +103,7 @@ _SESSION_COLUMNS = {
         "BIGINT",
         (
             "of the rows of a kind and key the one with the highest counts; of a slot: ticks at or above were never "
-            "used under it; of vacuum and writing: a moment in microseconds"
+            "used under it; of vacuum: a moment in microseconds"
         ),
     ),
     "status": ("STRING", "of a member: live or left; of a slot: its holder"),
@@ -201,4 +201,4 @@ def new_registry(table: str, config: QueueConfig, engine: str, *, local: bool = 
 
 def new_sessions(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The table of sessions and slots."""
-    return NewTable(table, _SESSION_COLUMNS, ("bucket",), _properties(config, local=local))
+    return NewTable(table, SESSION_COLUMNS, ("bucket",), _properties(config, local=local))

@@ -19,7 +19,6 @@ from tubeq_spark.storage.expression import FAIL, Micros, Type, all_of, any_of, i
 from tubeq_spark.storage.query import Select, greatest
 from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.system_table import TYPES, KeyedTable
-from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,10 +27,13 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
 
 _BUCKETS = 64
-_TOTAL_BUCKET = 2_001
+#: The buckets of the notes of VACUUM, and of the total. Statements about members read neither.
+_NOTES_BUCKET, _TOTAL_BUCKET = 2_000, 2_001
 _ROW, _T, _S = row(), row("t"), row("s")
 _LIVE, _LEFT = "live", "left"
 _MEMBER, _DEAD, _TOTAL = "member", "dead", "total"
+#: The notes about runs of VACUUM. Their key is the id of the tube, their `seq` is the moment.
+VACUUMED, TRIED = "vacuum", "vacuum_tried"
 #: The buckets of members and dead marks. Slots, of which there may be a thousand, have other buckets.
 _IS_MEMBER = all_of(_ROW.bucket < integer(_BUCKETS), _ROW.kind == _MEMBER)
 #: The row with the counters of all removed members.
@@ -171,6 +173,12 @@ class Sessions(KeyedTable):
             return Plan(self._insert(mark, unless), self._one_inserted)
 
         return self._loop.run("mark_dead", self._table_lock, attempt)
+
+    def note_vacuum(self, key: int, now_us: int, *, tried: bool = False) -> None:
+        """Note that dead files were removed, or that a sweep tries to remove them. One commit, a blind append."""
+        kind = TRIED if tried else VACUUMED
+        note = {"bucket": _NOTES_BUCKET, "kind": kind, "key": str(key), "seq": now_us}
+        self._append("vacuum", [note])
 
     # -- compaction ---------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, row
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
 from tubeq_spark.storage.statement import Clause, Statement
+from tubeq_spark.storage.tables.schema import SESSION_COLUMNS
 
 if TYPE_CHECKING:
     import random
@@ -22,18 +23,7 @@ if TYPE_CHECKING:
 _ROW = row()
 _KEY = ("bucket", "kind", "session", "key")
 #: The types of the columns of `_tubeq_sessions`, in statements and in appended files.
-TYPES = {
-    "bucket": Type.INT,
-    "kind": Type.STRING,
-    "session": Type.STRING,
-    "key": Type.STRING,
-    "epoch": Type.BIGINT,
-    "seq": Type.BIGINT,
-    "status": Type.STRING,
-    "lease_until": Type.TIMESTAMP,
-    "calls": Type.COUNTS,
-    "at": Type.TIMESTAMP,
-}
+TYPES = {name: Type(kind) for name, (kind, _) in SESSION_COLUMNS.items()}
 
 
 class SystemTable:

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
-from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
-from tubeq_spark.storage.statement import Clause, Statement
+from tubeq_spark.storage.statement import Clause, Ended, Statement
 from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import taking
 

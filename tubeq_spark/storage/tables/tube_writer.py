@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from tubeq_spark.model.changes import Every, Remove, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array, repeated
-from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import FAIL, any_of, literal, row
 from tubeq_spark.storage.rows import KEPT_KEY, stored_values
-from tubeq_spark.storage.statement import Clause, Statement
+from tubeq_spark.storage.statement import Clause, Ended, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable
