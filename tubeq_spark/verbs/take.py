@@ -186,6 +186,9 @@ class Take:
             if TaskState.TAKEN.value in choice.tasks.column("state").unique().to_pylist():
                 end_due(ctx, limits.now_us)
             elif not self._buries_unreadable(choice):
+                if not all(task.held_by(self._owner, limits.now_us) for task in acked):
+                    # Another lease has ended while this take cleaned up.
+                    raise Stale
                 return self._move(choice, acked)
         raise Stale
 
