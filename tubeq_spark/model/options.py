@@ -63,7 +63,7 @@ class TubeOptions(Mapping[str, Any]):
         capacity: Most tasks that it may hold; `None` is unlimited.
         storage_mode: `"default"` or `"ready_buffer"`.
         schema: DDL of its typed payload; `None` is JSON.
-        max_attempts: After this many takes a task is buried instead of made ready again; `None` is
+        max_attempts: A task that was taken this many times is buried when it is released or its lease ends; `None`:
             never.
         change_feed: Whether Delta's change data feed is on.
         temporary: Whether it is dropped when the queue object that created it closes.
