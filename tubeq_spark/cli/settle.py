@@ -65,7 +65,7 @@ def touch(
     ],
     session: _Session,
 ) -> None:
-    """Extend the lease of a taken task.
+    """Give a taken task more time: its lease, ttl and ttr grow.
 
     The timeout of its session stays as it is.
     """
