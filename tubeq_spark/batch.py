@@ -461,7 +461,7 @@ class Batch:
     def _settle_trial(
         self, trial: Trial, delay: Seconds | None = None, max_attempts: int | None = None
     ) -> BatchReport:
-        """Ack the done tasks, and give back the rest. Tasks that other verbs have settled meanwhile are left out."""
+        """Ack the done tasks, and release the rest. Tasks that other verbs have settled meanwhile are left out."""
         failed, worn = trial.failed, set[int]()
         if failed:
             failed = _within(failed, set(self._ids()))

@@ -415,7 +415,7 @@ class Tube:
         Raises:
             InvalidOptionError: A bad name or timeout, or no name on Spark Connect.
 
-        Commits: 1 for each batch that has rows; conflicts as `put_df` with a key.
+        Commits: 1 for each batch that has rows; conflicts as `put_df` with a put key.
         """
         self._ctx.queue.require_running()
         self._ctx.queue.require_spark()
