@@ -73,7 +73,7 @@ class TubeOptions(Mapping[str, Any]):
         order: `"fifo"`, or `"fair"` among sub-queues of one priority.
         most_taken: How many tasks of the tube may be taken at a time; `None` is any number.
         aging: Seconds of waiting that weigh as much as one step of priority; `None`: waiting weighs nothing.
-        unique_for: Seconds from the put for which the key of a task stays in use, also if the task is gone earlier.
+        unique_for: A unique key is in use while its task is stored, and at least this many seconds from the put.
     """
 
     pri: int = 0
