@@ -64,13 +64,13 @@ class Batch:
     Leaving the block acks the remaining tasks; an exception releases them with the exception as their
     error. `FailedTasks` as the exception releases the tasks that it names, each with its own error, acks
     the others, and is swallowed. If it names a task that is not in this batch, nothing is acked, because
-    nobody can say which tasks are done: the remaining tasks are released without a used attempt, and the
+    nobody can say which tasks are done: the remaining tasks are released, the attempt does not count, and the
     exception propagates. If the release fails, the log has a warning, and the exception propagates all the
     same: the tasks are ready again when their leases end.
 
     If no task was ready, the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and
-    its methods do nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
-    method releases the other tasks and raises `NotTakenError`.
+    its methods do nothing. When any lease has ended, no task of the batch can be settled: the next method
+    releases the other tasks and raises `NotTakenError`.
 
     Attributes:
         count: The number of tasks when the batch was taken.
@@ -152,11 +152,14 @@ class Batch:
     def df(self) -> DataFrame:
         """The remaining tasks as a lazy DataFrame, which reads only the files of the batch.
 
-        Columns `task_id, data` (or the schema's columns)`, pri, utube, ttl, ttr, attempts,
-        created`; durations in seconds, NULL is unlimited. Each evaluation reads the current state
+        Columns `task_id`, `data` (or the schema's columns), `pri`, `utube`, `ttl`, `ttr`, `attempts` and
+        `created`; durations in seconds, NULL is unlimited. Each evaluation reads the current state
         of the tasks in the tube. It makes no commit. In a session without the recommended settings
         each access to this property runs a small query, so that later queries read the table's log
         faster.
+
+        Raises:
+            StoreError: The queue has no Spark session.
         """
         return self._ctx.frames.batch(self._held.take_id, self._held.owner)
 
@@ -164,10 +167,8 @@ class Batch:
     def table(self) -> pa.Table:
         """The remaining tasks, as a `pyarrow.Table` in this process.
 
-        Columns as for `df`: `task_id, data` (JSON text, or the schema's columns)`, pri, utube, ttl, ttr,
-        attempts, created`; durations in seconds, null is unlimited, `created` in UTC. The rows are
-        in the tube's order. Each access reads the current state of the tasks in the tube. It makes
-        no commit.
+        Columns as for `df`; `data` is JSON text, or the schema's columns, and `created` is in UTC. The rows are
+        in the tube's order. Each access reads the current state of the tasks in the tube. It makes no commit.
 
         Raises:
             QueueStateError: The queue was closed.
@@ -195,8 +196,8 @@ class Batch:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
             InvalidOptionError: `df` has no ids.
 
-        Commits: 1; for all remaining tasks, it is a deletion of the lease segment's partition, and 1 more if
-        `Tube.touch` has extended leases of some. Conflicts only with commits that end one of these leases.
+        Commits: 1, for all remaining tasks a deletion of the lease segment's partition; 1 more if `Tube.touch` of
+        another queue object has extended some leases. Conflicts only with commits that end one of these leases.
         """
         return self._settle("ack", df, lambda _: settle.ACK)
 
@@ -207,7 +208,7 @@ class Batch:
         *,
         error: GivenError = None,
     ) -> int:
-        """Give tasks of the batch back to the tube.
+        """Release tasks of the batch.
 
         Args:
             df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
@@ -225,8 +226,8 @@ class Batch:
             InvalidOptionError: `delay` or `error` is bad, or the type has no delays; or `df` has no
                 ids, or an error for some of its tasks only. Nothing was written.
 
-        Commits: 1; for all remaining tasks 1 more, as `ack`. Conflicts only with commits that end one of these leases.
-        On the native engine it sometimes compacts, as `Tube.put`.
+        Commits: 1, or 2 as `ack`. Conflicts only with commits that end one of these leases. On the native engine it
+        sometimes compacts, as `Tube.put`.
         """
         text = error_text(error)
         arguments.release(delay, text, self._ctx.driver)
@@ -239,7 +240,10 @@ class Batch:
     def bury(self, df: DataFrame | Ids | None = None, *, error: GivenError = None) -> int:
         """Set tasks of the batch aside until they are kicked.
 
-        Arguments, result, errors and commits are those of `release`, without a delay.
+        Arguments, errors and commits are those of `release`, without a delay.
+
+        Returns:
+            The number of tasks.
         """
         return self._settle("bury", df, settle.bury, error_text(error))
 
@@ -258,8 +262,8 @@ class Batch:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
             InvalidOptionError: `increment` is bad, or the type has no ttr; or `df` has no ids.
 
-        Commits: 1, none if nothing is changed; for all remaining tasks 1 more, as `ack`. Conflicts only with commits that
-        end one of these leases.
+        Commits: 1, or 2 as `ack`; none if nothing is changed. Conflicts only with commits that end one of these
+        leases.
         """
         amount_us = arguments.increment(increment, self._ctx.driver)
         if amount_us is None:
@@ -314,8 +318,8 @@ class Batch:
         tasks, and so on, until the bad ones are found: only these have failed. So a handler may get a task
         several times and must be idempotent for each task; `halves=False` switches this off. If less than half
         of the lease is left before a further call, the leases are renewed. If the handler fails 32 times in a row, it
-        or something that it needs is broken: the tasks that were not tried alone are released without a used
-        attempt.
+        or something that it needs is broken: the tasks that were not tried alone are released, and the attempt does
+        not count.
 
         Args:
             handler: `handler(df)` with the columns of `df`; for a batch of `take_arrow`, `handler(table)`. It is no
@@ -323,21 +327,21 @@ class Batch:
             halves: Whether to search a batch for its bad tasks; otherwise all tasks count as
                 failed.
             delay: Seconds before failed tasks are ready again, as for `release`; `None`: the tube's backoff, else 0.
-            max_attempts: Bury failed tasks that were taken at least this many times; `None` uses the tube's
-                `max_attempts`.
+            max_attempts: Bury failed tasks that were taken this many times, 1 to 2147483647; the smaller of this
+                and the tube's limit counts.
             stop: Called before each further call; if it returns true, the tasks that were not tried
-                are released.
-            raises: Classes of errors that no task causes: `process` raises them, and the batch stays as
-                it is.
+                are released, and the attempt does not count.
+            raises: Errors not caused by tasks: `process` re-raises them and does not change the batch.
 
         Returns:
-            The counts of done, failed, buried and released tasks.
+            A `BatchReport`: the counts of done, failed, buried and untried tasks, and the error of the handler
+            if no task succeeded.
 
         Raises:
             NotTakenError: A lease has ended; nothing was acked, and the tasks are back in the tube.
             InvalidOptionError: A bad argument, or bad reasons from the handler.
-            StoreError: The tasks could not be read, or their leases not renewed. They are released without a
-                used attempt; if that fails, too, the batch stays as it is.
+            StoreError: Reading the tasks or renewing their leases failed. They are released, and the attempt does
+                not count; if that fails, too, the batch stays as it is.
 
         Commits: 1 if all is done; 1 for the released, 1 for the buried tasks, 1 for those that were not tried,
         and 1 for each renewal. Conflicts as `release`.
@@ -457,7 +461,7 @@ class Batch:
     def _settle_trial(
         self, trial: Trial, delay: Seconds | None = None, max_attempts: int | None = None
     ) -> BatchReport:
-        """Ack the done tasks, and give back the rest. Tasks that other verbs have settled meanwhile are left out."""
+        """Ack the done tasks, and release the rest. Tasks that other verbs have settled meanwhile are left out."""
         failed, worn = trial.failed, set[int]()
         if failed:
             failed = _within(failed, set(self._ids()))

@@ -26,7 +26,7 @@ class Durability(StrEnum):
     """The commits to local files that a power cut may lose."""
 
     COMMIT = "commit"
-    """Nothing that was acknowledged: a verb answers when its commit is on the disk."""
+    """Nothing that a verb has reported: it returns when its commit is on the disk."""
     TABLE = "table"
     """The last second: each table is consistent, and is written to the disk once a second."""
     NONE = "none"
@@ -40,36 +40,36 @@ class QueueConfig:
     Attributes:
         attempts: How often an operation is tried before `ConflictError`, >= 1.
         retry_seconds: Seconds after the first conflict for which it is retried, > 0.
-        backoff_first: Longest wait after the first conflict, in seconds; doubles each time.
-        backoff_most: Longest wait after any conflict, in seconds.
+        backoff_first: Upper limit of the first random wait, in seconds, >= 0; it doubles each time.
+        backoff_most: Upper limit of all these waits, in seconds, >= 0.
         segment_rows: Most rows in a segment of a large put, >= 1. `put_many` and `put_arrow` also
             begin a new segment after about 16 MB of payloads.
         largest_payload: Most bytes of one payload, >= 1; a put of a larger one is refused. The size
             of a JSON payload is that of its text; the size of a typed payload is that of its texts
             and binary values, plus 8 bytes for each other value.
-        poll_first: First wait of a blocking take before it polls the tube again, in seconds. On
+        poll_first: First wait of a blocking take before it polls the tube again, in seconds, > 0. On
             local files it polls at once after a commit that may have made a task ready.
-        poll_most: Longest such wait, in seconds.
-        session_check: Seconds between two searches for dead sessions by takes that find nothing.
-        clock_skew: Seconds after the end of a session's lease before others regard the session as
-            dead; 2 by default, and 0 on local files, because their writers share one clock.
+        poll_most: Longest such wait, in seconds, > 0.
+        session_check: Seconds between two searches for dead sessions by takes that find nothing, >= 0.
+        clock_skew: Seconds after a session timeout before others regard the session as dead, >= 0;
+            2 by default, and 0 on local files, because their writers share one clock.
         number_horizon: Seconds ahead for which ids are reserved, > 0 and at most a hundred years.
         fold_segments: A sweep (on the native engine also a put, release or bury) compacts a tube's
-            tiny segments without taken tasks when it has more than this many.
-        fold_rows: A segment is tiny if it has at most this many rows and at most 256 KB.
+            tiny segments without taken tasks when it has more than this many, >= 0.
+        fold_rows: A segment is tiny if it has at most this many rows, >= 0, and at most 256 KB.
         fold_heartbeats: A sweep removes replaced heartbeats, heartbeats of ended sessions and
-            replaced id ranges from the sessions when it finds at least this many. On the native
+            replaced id ranges from the sessions when it finds at least this many, >= 0. On the native
             engine the end of a session, or a heartbeat, also removes them if the table of sessions
             has many files, whatever this setting is.
-        retention_hours: Hours for which removed files and old log entries are kept. Readers must
-            not take longer. Writes may take longer and are never lost, see `Queue.sweep`. At 2
-            hours or less the native engine keeps less of the log of a busy tube on local files: the
-            newest 200 versions and the last 5 seconds, or 10 minutes if Spark reads the location.
-        key_days: Days for which the key of a `put_df` or `put_arrow` is kept.
-        vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any, for
-            tables that Databricks' predictive optimization cleans up.
-        durability: Which commits to local files a power cut may lose. "commit": none that was
-            acknowledged, because a verb returns when its commit is on the disk. "table": those of
+        retention_hours: Hours for which removed files and old log entries are kept, >= 1. A local
+            native tube at the default 2 or less, without a change feed, keeps only 200 versions and
+            the last 5 seconds of its log (10 minutes while Spark reads the location). Readers must not
+            take longer. Writes may take longer and are never lost, see `Queue.sweep`.
+        key_days: Days for which the key of a `put_df` or `put_arrow` is kept, >= 1.
+        vacuum_hours: Hours between two removals of dead files by sweeps, >= 0; 0 never removes any, for
+            tables that Databricks' predictive optimization vacuums.
+        durability: Which commits to local files a power cut may lose. "commit": none that a verb has
+            reported, because it returns when its commit is on the disk. "table": those of
             about the last second; each table stays consistent. "none": all that the operating
             system has not written yet, and perhaps whole tables; for tests and scratch. A location
             has the durability with which it is made, and all programs follow it; another one is

@@ -7,10 +7,10 @@ TubeqError
 ├─ TubeExistsError
 ├─ TubeBusyError                     tasks are taken, or the tube stayed full
 ├─ TaskNotFoundError (KeyError)      peek, bury, delete of an unknown id
-├─ NotTakenError                     not taken, taken by another session, or its ttr has passed
+├─ NotTakenError                     not taken, taken by another session, or its lease has ended
 ├─ SessionError
 ├─ QueueStateError                   a verb outside RUNNING
-├─ ConflictError                     retries used up; nothing was written
+├─ ConflictError                     other commits won every retry
 ├─ CommitUnknownError                may have succeeded; carries the operation's id
 └─ StoreError                        unsafe, unsupported, unreadable or unreachable storage
    └─ QueueNotFoundError             no queue at the location
@@ -56,7 +56,7 @@ class TubeExistsError(TubeqError):
 
 
 class TubeBusyError(TubeqError):
-    """The tube still has taken tasks, or it stayed full for the timeout of a sink."""
+    """Tasks are taken, a sink's tube stayed full, or a queue changed while it was copied."""
 
 
 class TaskNotFoundError(TubeqError, KeyError):
@@ -78,14 +78,16 @@ class QueueStateError(TubeqError):
 
 
 class ConflictError(TubeqError):
-    """Others committed first until the retries were used up; nothing was written."""
+    """Other commits won every retry. A verb on tasks that raises it wrote nothing; call it again."""
 
 
 class CommitUnknownError(TubeqError):
     """The answer to a commit was lost, and the log did not tell whether the commit succeeded.
 
     The commit may have succeeded, or may still succeed. A verb also raises this error if Spark
-    became unreachable during its statement, because the statement may have been sent.
+    became unreachable during its statement, because the statement may have been sent. Repeat the call:
+    a put that has a `unique` or `key` adds nothing twice, and an ack that has succeeded raises
+    `NotTakenError`. The session releases the tasks of a take by itself.
 
     Attributes:
         operation_id: A number that only this commit has, as `marker=` in its note; look for it in the
@@ -109,7 +111,7 @@ class StoreError(TubeqError):
     """The storage is unsafe or unsupported, holds another format version, or failed.
 
     It is also raised if Spark cannot be reached or a table cannot be read. The message has the
-    cause. The verb that raises it wrote nothing.
+    cause. A verb on tasks that raises it wrote nothing.
 
     Attributes:
         passes: Whether the same verb may succeed in a moment, because an object store did not

@@ -112,7 +112,9 @@ def _verb(method: Method) -> Method:
 class Queue:
     """Task tubes under one location; a context manager, safe to use from many threads.
 
-    Commits named in the docstrings are to `_tubeq_tubes` (the registry) and `_tubeq_sessions`.
+    Commits are to the registry `_tubeq_tubes` or to `_tubeq_sessions` unless another table is named. After `close`
+    each method but `close` and `state` raises `QueueStateError`. Each may raise `StoreError`; methods that commit
+    may raise `ConflictError` and `CommitUnknownError`. `tubeq_spark.tube` says what a segment and a gate are.
     """
 
     _tube_type: type[Tube] = Tube
@@ -144,12 +146,10 @@ class Queue:
             session_uuid: A live session to join; by default the queue starts its own session.
             clock: Source of the time; by default the system's clock.
             config: Settings; see `QueueConfig`.
-            engine: Who commits: "native" (this process, without a JVM), "spark", or "auto", the
-                committer that the location has had since it was made. A new location on this
-                host's files or on an object store becomes "native" (object stores need the extra
-                `native` and credentials for it), another one "spark"; the environment variable
-                `TUBEQ_ENGINE` chooses for new locations, too. DataFrames and streams work with
-                either.
+            engine: Who commits: "native" (this process, without a JVM), "spark" or "auto". "auto" uses the
+                location's engine. New local and object-store locations get "native" (object stores need the
+                extra `native` and credentials for it), others "spark". `TUBEQ_ENGINE` overrides this for new
+                locations. DataFrames and streams work with either.
             storage_options: Options of obstore with which the native engine reaches an object
                 store; by default from the settings of `spark` (`fs.s3a.*`,
                 `fs.azure.account.key.*`) and the environment. For credentials that expire, pass a
@@ -157,8 +157,8 @@ class Queue:
                 minutes, and when the store refuses the credentials (then at most once a minute).
                 The options for time limits are `timeout` and `connect_timeout` (5s) of a request,
                 and `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
-                raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
-                was sent. A verb loses at most 80 s by requests that get no answer.
+                raises `StoreError` within 40 s, or, after it sent its commit, `CommitUnknownError`
+                within 80 s. A verb loses at most 80 s by requests that get no answer.
             create: Whether to create the queue if the location has none.
 
         Raises:
@@ -168,7 +168,7 @@ class Queue:
                 was made with another durability than `config` has.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, or has another committer than `engine`; or the
-                clock is past September 2093, the end of the task ids.
+                clock is past September 2093, when task ids run out.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
         a session.
@@ -307,32 +307,38 @@ class Queue:
         aging: Seconds | None = None,
         unique_for: Seconds | None = None,
     ) -> Tube:
-        """Create a tube, with a Delta table of the same name.
+        """Create a tube, with its Delta table.
+
+        The table has the name of the tube, or `name__2` and so on if an earlier tube has had that table.
 
         Args:
             name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
-            type: Name of a driver.
+            type: `fifo`: in the order of put. `fifottl`: also priorities, delays, a ttl and a ttr.
+                `limfifottl`: also a `capacity`. `utube`, `utubettl`: as `fifo` and `fifottl`, with sub-queues.
+                Or a type of `register_driver`.
             if_not_exists: Whether to return an existing tube of this name and type, with its own options. A
                 given option that differs from these is a warning in the log; with `"same"` it is an error.
                 Of a `schema` the columns are compared, not the text.
             temporary: Whether to drop the tube when this queue closes, or when its session is dead.
             on_task_change: See `Tube.on_task_change`.
-            pri: Default priority of its tasks.
+            pri: Default priority of its tasks, 0 (the highest) to 2147483647.
             ttl: Default time to live in seconds, >= 0.
             ttr: Default time to run in seconds, > 0; the task's ttl by default.
             delay: Default delay in seconds, >= 0.
-            capacity: The largest number of tasks in the tube (limfifottl).
-            storage_mode: `"default"` or `"ready_buffer"` (utube types).
+            capacity: The largest number of tasks in the tube, >= 1 (limfifottl).
+            storage_mode: `"default"` or `"ready_buffer"`, for programs written for Tarantool; both store tasks
+                the same way (utube types).
             schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR` and `TIMESTAMP_NTZ`
                 need a Spark session. Its columns must not have the names of a batch's
                 columns or of a put's options.
-            max_attempts: Bury a task instead of making it ready again after this many takes, 1 to
+            max_attempts: Bury a task that was taken this many times, when it is released or its lease ends, 1 to
                 2147483647.
             change_feed: Enable Delta's change data feed, for `Tube.changes`.
-            backoff: The delays of tasks that are released with an error, or whose lease ends (types with ttl).
+            backoff: A `Backoff`: the delays of tasks that are released with an error, or whose lease ends (types
+                with ttl).
             parallel: With 1, one take at a time holds a sub-queue. With n > 1, up to n of its tasks may be
                 taken at a time, and they begin in order (utube types).
-            rate: The largest number of leases of one sub-queue that may begin in a period, across all
+            rate: A `Rate`: the largest number of leases of one sub-queue that may begin in a period, across all
                 programs; a failed take may count, too (utube types).
             order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
                 `"fair"`: the one that was served longest ago (utube types).
@@ -341,8 +347,8 @@ class Queue:
             aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
                 order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
                 with `"fair"`).
-            unique_for: Seconds from the put for which the key of a task stays in use, also if the task is
-                removed earlier, >= 0; `truncate` and `drop` free all keys at once.
+            unique_for: A unique key is in use while its task is stored, and at least this many seconds from the
+                put, >= 0; `truncate` and `drop` free all keys at once.
 
         Returns:
             The tube.
@@ -354,10 +360,8 @@ class Queue:
             StoreError: Another table or file is in the place of its table, or it needs Spark and
                 the queue has no session; no tube was created.
 
-        The table has the name of the tube, or `name__2` and so on if an earlier tube has had that table.
-
-        Commits: the creation of the table, then 1 to the registry. A temporary tube needs a lease: at most
-        1 to the sessions. Conflicts with other creations and drops, and is retried.
+        Commits: the creation of the table, then 1 to the registry; for a temporary tube at most 1 to the sessions,
+        which keeps the session alive. Conflicts with other creations and drops, and is retried.
         """
         # Every parameter but these three is an option.
         options = dict(locals())
@@ -388,7 +392,7 @@ class Queue:
 
     @_verb
     def tube(self, name: str) -> Tube:
-        """Return a tube by its name; the same object each time while it exists.
+        """Return a tube by its name; the same object each time while the tube exists.
 
         Raises:
             TubeNotFoundError: No tube has exactly this name.
@@ -467,15 +471,15 @@ class Queue:
         """Change settings of this queue object, and return all of them.
 
         Args:
-            **settings: `ttr`: seconds from the last heartbeat of the session until its tasks are
-                released, > 0, 60 by default. `in_replicaset`: accepted for programs written for
-                Tarantool; if it is true, temporary tubes are refused. It has no other effect,
-                because on Delta every queue is shared.
+            **settings: `ttr`, the session timeout: seconds from the last heartbeat of the session until its tasks
+                are released, > 0, 60 by default; a hundred years or more: never. `in_replicaset`: accepted for
+                programs written for Tarantool; if it is true, temporary tubes are refused. It has no other
+                effect, because on Delta every queue is shared.
 
         Raises:
             InvalidOptionError: An unknown setting or a bad value; nothing was changed.
 
-        Commits: 1 when `ttr` changes and the session has a lease, else none.
+        Commits: at most 2 when `ttr` changes and the session has written a heartbeat, else none.
         """
         ttr, in_replicaset = check_settings(
             settings, has_temporary=any(t.options.temporary for t in self._used.opened.values())
@@ -500,9 +504,9 @@ class Queue:
         Raises:
             SessionError: The uuid is malformed, or the session is unknown or dead.
 
-        Commits: at most 1 without argument; when joining, a release for each tube with held tasks,
-        2 to the sessions, and 1 to the registry for each temporary tube of this queue, which from
-        then on ends with the other session.
+        Commits: at most 1 without argument, or 2 if the session was found dead. When joining: a release for each
+        tube with held tasks, as `Tube.release_all`; 2 to the sessions; and 1 to the registry for each temporary
+        tube of this queue, which from then on ends with the other session.
         """
         session = self._context.session
         if session_uuid is None:
@@ -533,11 +537,14 @@ class Queue:
         Waiting takes raise `QueueStateError`. A second call does nothing. If Spark was unreachable
         before, `close` tries it once more for five seconds, and tries each step twice. If Spark
         stays unreachable, the log has a warning that lists the steps that were not done: the tasks
-        are ready again when the session's lease ends, and after that a sweep drops the temporary
+        are ready again after the session timeout, and after that a sweep drops the temporary
         tubes.
 
-        Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
-        through this queue, and the commits for dropping temporary tubes.
+        Raises:
+            TubeqError: A step failed; the queue object is closed all the same.
+
+        Commits: a release for each tube with held tasks, as `Tube.release_all`; 1 to the sessions if anything was
+        done through this queue; those of `Tube.drop` for each temporary tube.
         """
         self._context.uninterrupted(self._closing().close)
 
@@ -553,7 +560,7 @@ class Queue:
         ready again.
 
         Args:
-            ttr: Seconds for which the session stays alive, > 0.
+            ttr: Seconds for which the session stays alive, > 0; a hundred years or more: without end.
 
         Returns:
             The session's uuid.
@@ -561,8 +568,8 @@ class Queue:
         Raises:
             InvalidOptionError: `ttr` is bad, or this queue has temporary tubes.
 
-        Commits: 1 to the sessions; 2 if the session had no lease, or the lease had ended. One more, to its tube,
-        for a take whose outcome was unknown, and which is found.
+        Commits: 1 to the sessions; 2 if the session had written no heartbeat, or had timed out. One more, to its
+        tube, for a take whose outcome was unknown, and which is found.
         """
         seconds = validation.lease("ttr", ttr)
         with self._lock:
@@ -613,6 +620,9 @@ class Queue:
     def statistics_df(self) -> DataFrame:
         """Return `statistics()` as a DataFrame: one row for each tube, one column for each count.
 
+        Raises:
+            StoreError: The queue has no Spark session.
+
         Commits: none.
         """
         return self._context.require_spark().shown_rows(statistics.as_table(self._statistics()))
@@ -648,12 +658,11 @@ class Queue:
         It reads what `metrics` reads, and the owners of taken tasks of each tube.
 
         Args:
-            overdue: Seconds for which the work of a sweep may be pending, >= 0: states that changed
-                by time, tasks of dead sessions.
+            overdue: Seconds that sweep work may wait, >= 0: ended leases, delays and ttls, tasks of dead sessions.
             drift: Seconds by which clocks may differ from the storage's commit times, >= 0. The
                 native engine also asks an object store for its time, which may differ by one
                 second.
-            files: Data files that a tube may have, >= 1.
+            files: The most data files of a tube, >= 1.
 
         Raises:
             InvalidOptionError: A limit is out of range.
@@ -670,10 +679,10 @@ class Queue:
 
     @_verb
     def sessions(self) -> list[SessionInfo]:
-        """List the open queue objects of all processes, and the number of tasks that each holds.
+        """List the open queue objects of all processes, each with the number of tasks that its session holds.
 
-        A queue object is listed from its first take, join or `identify` on, while its session's lease
-        lasts, and after that while its session holds tasks. The call reads the sessions once, and each
+        A queue object is listed from its first take, join or `identify` on, until its session times out, and after
+        that while its session holds tasks. The call reads the sessions once, and each
         tube once. It leaves out tubes of unknown types and tubes that cannot be read.
 
         Returns:
@@ -721,15 +730,20 @@ class Queue:
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
     ) -> VerifyReport:
-        """Judge the commits that the logs of the tubes still have: was every rule kept?
+        """Judge the commits that the logs of the tubes still have (`QueueConfig.retention_hours`).
 
-        It replays the commits, `retention_hours` of them, with the rows that each changed, and names each commit by
-        which a task was lost, came twice, or was held twice; by which a sub-queue lost its order; by which `parallel`,
-        `rate`, `most_taken`, `capacity` or a key was exceeded; or whose counts are wrong. It cannot see whether a
-        program got the result of a commit, nor what happened before the first commit that is left.
+        It replays the commits with the rows that each changed, and reports each commit that
+
+        - lost or duplicated a task, or gave it to two consumers,
+        - broke the order of a sub-queue,
+        - exceeded `parallel`, `rate`, `most_taken` or `capacity`, or stored a unique key twice,
+        - has wrong counts.
+
+        It cannot see whether a program got the result of a commit, nor what happened before the first commit that
+        is left.
 
         Args:
-            tube: The name of one tube, also of a dropped one; `None` is all tubes.
+            tube: The name of one tube, also of a dropped one; `None`: all tubes.
             since: Judge only commits from this moment on, an aware datetime; `None`: from the first one that is left.
             until: Judge only commits before this moment, an aware datetime; `None`: up to the newest one.
 
@@ -758,14 +772,17 @@ class Queue:
     ) -> CopyReport:
         """Copy the queue to a new location, on any storage that the native engine reaches.
 
-        Tasks keep their ids, times, attempts and errors; tubes keep their types, options, keys of
-        puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
-        its tubes and stop the producers, or pass `close=True`: then the tubes here refuse puts and takes
-        with an error that names the target, until somebody calls `Tube.resume`, and no tube is created here. A put
-        that was suspended meanwhile and lands here raises `CommitUnknownError`. A call
-        that is killed may leave the tubes closed. After that use only one of the two locations.
+        Tasks keep their ids, times, attempts and errors; tubes keep their types, options, put keys, unique keys and
+        counts; paused tubes stay paused. Before the call do one of these:
 
-        If the call is interrupted, nobody can open the target. Remove its files, and call again.
+        - Stop all programs of the queue.
+        - Pause its tubes, and stop the producers.
+        - Pass `close=True`. Then the tubes here refuse puts and takes with an error that names the target, until
+          somebody calls `Tube.resume`, and no tube is created here. A put that was suspended meanwhile and lands
+          here raises `CommitUnknownError`.
+
+        After the copy use only one location. If the call is interrupted, nobody can open the target: remove its
+        files, and call again. A call that is killed may leave the tubes here closed.
 
         Args:
             target: A path or URI at which nothing exists.
@@ -785,8 +802,8 @@ class Queue:
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.
 
-        Commits: here those of a sweep, and with `close` 1 to the registry for each tube. At the target the creation of the tables, up to 1 to each
-        tube, and 2 to the sessions.
+        Commits: here those of a sweep, and with `close` 1 to the registry for each tube. At the target the creation
+        of the tables, up to 1 to each tube, and 2 to the sessions.
         """
         self._context.require_running()
         if self.engine != "native":
@@ -819,12 +836,12 @@ class Queue:
 
     @_verb
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
-        """Run one pass of the sweeper: write the states that time has changed, and tidy up.
+        """Run one pass of the sweeper: write ended leases, delays and ttls, and remove what is no longer needed.
 
-        A sweep ends leases, delays and ttls that are over. It releases the tasks of dead sessions
-        and drops their temporary tubes. It finishes interrupted drops and creations, compacts tiny
-        segments and removes dead files. Any number of sweepers may run at the same time. If a sweep
-        finds nothing to do, it only reads the registry, the sessions and each tube once, with sub-queues twice.
+        It releases the tasks of dead sessions, and drops their temporary tubes. It finishes interrupted drops and
+        creations, compacts tiny segments and removes dead files. Any number of sweepers may run at the same time. If
+        a sweep finds nothing to do, it only reads the registry and the sessions once, and each tube once (twice with
+        sub-queues).
 
         Args:
             now: The time for which states are computed, timezone-aware; by default that of the
@@ -837,16 +854,18 @@ class Queue:
         Raises:
             InvalidOptionError: `now` is not an aware datetime.
 
-        Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        1 for rows of ended tasks, and 1 for moments of leases; none if nothing is to do. These conflict
-        with takes of the same segments, and are retried. To the sessions at most 4 commits: they remove
-        replaced heartbeats, replaced id ranges, requests of long writes that have ended, and notes
-        of earlier removals of dead files. These give up if others write there. Every `vacuum_hours`
-        a sweep makes the commits of Delta's VACUUM, also of the system tables and of the tables of
-        dropped tubes, which conflict with nothing. Before that, on storage without lock files, it
-        makes one commit to each table, with which every running write conflicts; these writes start
-        again. A write of more than five minutes asks for a delay, and sweeps put VACUUM off, four
-        times at most.
+        Commits: none if nothing is to do; else
+
+        - to each tube at most 1 for ended leases, delays and ttls, 2 for each dead session, 1 for a compaction, 1 for
+          rows of ended tasks, and 1 for stored begin times of leases. These conflict with takes of the same
+          segments, and are retried.
+        - to the sessions at most 4. They remove replaced heartbeats, replaced id ranges, requests of long writes that
+          have ended, and notes of earlier removals of dead files. They do nothing if others write there.
+        - every `vacuum_hours` those of Delta's VACUUM, also to the system tables and the tables of dropped tubes.
+          They conflict with nothing.
+        - before VACUUM, on storage without lock files, 1 to each table. Every running write conflicts with it, and
+          starts again. A write of more than five minutes asks for a delay; then sweeps put VACUUM off, four times
+          at most.
         """
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
         return sweeper.sweep(self._context, self._opener(), now_us)

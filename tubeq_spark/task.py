@@ -37,16 +37,16 @@ class Task:
         data: The payload: a JSON value, or a dict for a tube with a `schema`.
         pri: 0 is the highest.
         utube: Its sub-queue; `None` is a sub-queue too.
-        ttl: Time to live in seconds counted from put, delays included; `None` is unlimited.
-        ttr: Seconds for which a consumer may hold it; `None` is unlimited.
+        ttl: Time to live in seconds counted from put, delays included; `None`: unlimited. A taken or
+            delayed task does not expire.
+        ttr: Seconds for which a consumer may hold it; `None`: unlimited.
         created: When it was put (UTC).
-        next_event: When its state changes by time: the end of its delay, lease or ttl; `None` is
-            never.
+        next_event: When its state changes by time: the end of its delay, lease or ttl; `None`: never.
         attempts: How often it was taken since it was put or kicked.
         owner: The session that holds a taken task, as text (`SessionInfo.uuid`); else `None`.
         taken_at: When a taken task was taken (UTC); else `None`.
         error: The last error with which it was released or buried; `None` if there was none.
-        unique: Its key, which no other stored task of the tube has; `None` if it has none.
+        unique: Its unique key, which no other stored task of the tube has; `None` if it has none.
         trace: With `QueueConfig(traces=True)` the span in which it was put: the `traceparent` of W3C Trace
             Context, and on a second line the `tracestate` if there is one; else `None`.
     """
@@ -91,7 +91,7 @@ class PutItem:
         ttr: Seconds for which a consumer may hold it, > 0.
         delay: Seconds before it can be taken, >= 0; added to its ttl.
         utube: Its sub-queue.
-        unique: Its key, which at most one stored task of the tube has.
+        unique: Its unique key, which at most one stored task of the tube has.
     """
 
     data: Any = field(hash=False)
@@ -108,7 +108,7 @@ class PutResult:
     """The result of `put_df` or `put_arrow`.
 
     Attributes:
-        count: Number of added tasks, without rows whose `unique` key existed; 0 if the `key` was used
+        count: Number of added tasks, without rows whose unique key existed; 0 if the put key was used
             before, if there were no rows, or if the capacity was too small for all rows.
         first_task_id: Id of the first task; `None` when `count` is 0.
         last_task_id: Id of the last one.

@@ -102,7 +102,7 @@ class InMemoryQueue(Queue):
         Raises:
             InvalidOptionError: `clock`, `config` or `beside` is not one.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The clock is past September 2093, the end of the task ids.
+            StoreError: The clock is past September 2093, when task ids run out.
         """
         if beside is not None and not isinstance(beside, InMemoryQueue):
             validation.refuse("beside", beside, "an InMemoryQueue")

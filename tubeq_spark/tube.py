@@ -1,16 +1,22 @@
 """A tube: put, take, ack and the other verbs, as programs call them.
 
+Words: the table is partitioned into *segments*; a take moves its tasks to a new one, their *lease segment*. A *gate*
+is a row with a number; two commits that increment it conflict. Ack, release and bury *settle* a taken task.
+
+Each verb may raise `QueueStateError`, `TubeNotFoundError`, `StoreError`, and if it commits `ConflictError` and
+`CommitUnknownError`.
+
 The commits in the docstrings are to the tube's table unless they name another table. Any verb may
 make one more commit, to `_tubeq_sessions`: the first verb of a queue object leases a slot for ids,
 and about one verb in ten minutes renews it.
 
-In types with sub-queues, and with `most_taken`, a take raises a number in the tube's table, in the commit that
-takes, and fails if another take has raised it since; then it is decided again. Elsewhere than on local files there are
-16 numbers, by a hash of the sub-queue, so takes of different sub-queues mostly do not conflict. With `most_taken` all
-takes conflict with each other. The very first take makes one more commit.
+In types with sub-queues, and with `most_taken`, a take increments a gate. If another take has incremented it first, the
+take is decided again. Elsewhere than on local files there are 16 gates, by a hash of the sub-queue, so takes of
+different sub-queues mostly do not conflict; with `most_taken` all takes conflict. The first take of such a tube makes
+one more commit, which writes the gates.
 
-With `rate` and `order="fair"` the same commit writes when the leases begin. On storage other than local files rates
-hold within `config.clock_skew`.
+With `rate` and `order="fair"` the commit of a take also writes when the leases begin. On storage other than local files
+rates hold within `config.clock_skew`.
 """
 
 from __future__ import annotations
@@ -127,7 +133,7 @@ class Tube:
 
     @property
     def type(self) -> str:
-        """The type of the tube, that is, the name of its driver."""
+        """The type of the tube, such as "fifottl"."""
         return self._ctx.record.type
 
     @property
@@ -142,13 +148,13 @@ class Tube:
     def options(self) -> TubeOptions:
         """Its options, including defaults, as `create_tube` and `alter` have set them; a mapping with attributes.
 
-        Changes by other programs are visible within five seconds.
+        Changes by other programs are visible within five seconds. Raises `TubeNotFoundError` if the tube was dropped.
         """
         return self._record.options
 
     @property
     def paused(self) -> bool:
-        """Whether the tube is paused; changes by other programs are visible within five seconds."""
+        """Whether the tube is paused; as `options`."""
         return self._record.paused
 
     @property
@@ -165,9 +171,9 @@ class Tube:
         """Change options of the tube for all programs, which see it within five seconds.
 
         Args:
-            **options: Those of `pri ttl ttr delay capacity max_attempts backoff parallel rate order most_taken
-                aging` that the tube's type has, as for `Queue.create_tube`; `None` is the default of a new
-                tube. `pri`, `ttl`, `ttr` and `delay` apply to later puts only. `capacity` can be changed, but
+            **options: Options of `create_tube` that the type has, of `pri ttl ttr delay capacity max_attempts
+                backoff parallel rate order most_taken aging`. `None` resets to the default. `pri`, `ttl`,
+                `ttr` and `delay` apply to later puts only. `capacity` can be changed, but
                 neither added nor removed; a very large number removes the limit. `aging` can be changed only
                 while the tube has no tasks. For five seconds the less strict of the old and the new limit
                 applies.
@@ -212,27 +218,29 @@ class Tube:
         unique: str | int | None = None,
         timeout: Seconds | None = 0,
     ) -> Task | None:
-        """Add a task, unless a stored one has its key.
+        """Add a task, unless a stored one has its unique key.
 
-        As in Tarantool, except that an option which the tube's type lacks is refused.
+        An option that the tube's type lacks is refused.
 
         Args:
             data: Any JSON value, with lists and dicts at most 200 deep; with a `schema`, a dict or
                 Row with its columns. A value is stored if Arrow's safe cast keeps it, or refused.
             pri: 0 (the highest) ... 2147483647.
-            ttl: Time to live in seconds from now, >= 0; a hundred years or more is unlimited.
+            ttl: Time to live in seconds from now, >= 0; a hundred years or more is unlimited. A taken or
+                delayed task does not expire.
             ttr: Seconds for which a consumer may hold it, > 0; the ttl by default.
             delay: Seconds before it can be taken, >= 0; added to its ttl.
-            utube: Its sub-queue.
-            unique: Its key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
-                most one stored task of the tube has a key, in whatever state. The key is free when the
-                task is removed; in a tube with `unique_for` not before this many seconds after the put.
-            timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
+            utube: Its sub-queue: text of any length; an int becomes its decimal text.
+            unique: Its unique key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
+                most one stored task of the tube has it, in whatever state. The key is in use while the task is
+                stored, and in a tube with `unique_for` at least this many seconds from the put.
+            timeout: Seconds to wait for free capacity in a limfifottl tube; `None` is 0. Other types accept
+                only 0.
 
         Returns:
             The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds. If a
-            stored task has the key, that task, unchanged; then the call needs no free capacity and
-            does not count as a `put`. If a task with the key was put less than `unique_for`
+            stored task has the unique key, that task, unchanged; then the call needs no free capacity and
+            does not count as a `put`. If a task with the unique key was put less than `unique_for`
             seconds ago and is removed, that task in state DONE, with `None` as its data.
 
         Raises:
@@ -240,16 +248,15 @@ class Tube:
             CommitUnknownError: The answer was lost; the task may have been added. Or this process was suspended
                 while the queue was moved: the task may be at the old place only.
 
-        Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with a
-        capacity with other puts, but never with takes and acks. If the tube is full, one more commit
-        first removes tasks whose ttl has ended. On the native engine about one put in several dozen also
-        compacts small segments, in a commit of its own. That commit conflicts with takes of these
-        segments, and the takes win.
+        Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing. In a tube with a capacity it
+        conflicts with other puts; if the tube is full, one more commit first removes tasks whose ttl has ended. On
+        the native engine about one put in several dozen also compacts small segments, in a commit of its own. That
+        commit conflicts with takes of these segments, and the takes win.
 
-        With a key the commit is a MERGE that also increments a sequence number; if the key exists, there is no
-        commit. It conflicts with other puts of keys, and never with puts without a key, takes and acks. If a task
-        with the key has an ended ttl, one more commit removes it first. The put reads the column of keys, except in
-        files whose statistics exclude the key.
+        With a unique key the commit is a MERGE that also increments a gate; if a stored task has the key, there is no
+        commit. It conflicts only with other puts of unique keys. If a task with the key has an ended ttl, one more
+        commit removes it first. The put reads the column of unique keys, except in files whose statistics exclude
+        the key.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
         options["unique"] = unique
@@ -265,7 +272,7 @@ class Tube:
                 each `PutItem` its own.
 
         Returns:
-            The tasks in the order of the items; added tasks have ascending ids. For an item whose
+            The tasks in the order of the items; added tasks have ascending ids. For an item whose unique
             key a stored task or an earlier item has, that task. An empty list if for `timeout`
             seconds the tube had no capacity for all new tasks.
 
@@ -273,9 +280,7 @@ class Tube:
             InvalidOptionError: Any item or option is bad; nothing was written.
             TypeError: An unknown option, or `items` is a string or a mapping.
 
-        Commits: 1 (none without items, and if all keys exist), an insert-only MERGE; with keys as
-        of `put`. Conflicts as `put`. On the native engine it sometimes also compacts, as `put`
-        does.
+        Commits: as `put`, for any number of items; none without items.
         """
         trace = self._ctx.queue.traces.current()
         call = arguments.put_call(items, options, self._ctx.driver, trace)
@@ -302,15 +307,17 @@ class Tube:
 
         Args:
             df: Columns `data` (JSON text; with a `schema`, its columns). Optional columns are those
-                of `pri ttl ttr delay utube unique` that the tube's type has; NULL means the tube's
-                default, or no key.
-            key: Identity of this put: a second put with the same key adds nothing, for at least
-                `config.key_days`. If a put adds nothing because all its `unique` keys exist, its `key` is
-                not stored. Use one key for a batch, because each key is an entry in the table's log.
+                of `pri`, `ttl ttr delay` (seconds), `utube` and `unique` that the tube's type has; NULL means
+                the tube's default, or no unique key.
+            key: Identity of this put: a second put with the same put key adds nothing, for at least
+                `config.key_days`. If a put adds nothing because all its unique keys exist, its put key is
+                not stored. Use one put key for a batch, because each is an entry in the table's log. A put with
+                a column `unique` (even one of NULLs only) and a put without it do not share put keys: the same
+                `key` then adds rows twice.
 
         Returns:
             The number of added tasks, with the first and last id; ids follow the order of
-            partitions. Rows whose `unique` a stored task has, or an earlier row, are not added.
+            partitions. Rows whose unique key a stored task has, or an earlier row, are not added.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
@@ -319,15 +326,14 @@ class Tube:
                 1 to 9999 (in UTC), text that is not UTF-8, and maps with a repeated key. With a
                 `schema` a column may have another type if `put` would store its values.
             StoreError: The DataFrame had more rows in the second read than in the first; nothing was written.
-                If it had fewer, these are put and counted; on S3 that also raises this error.
+                With fewer rows it puts those, but on S3 it raises this error.
 
-        Commits: 1, an append. Conflicts only with a put of the same key. In a tube with a capacity
-        it is a MERGE, which conflicts with other puts; if the capacity is too small for all rows,
-        it makes no commit, and the count is 0. With a column `unique` the new rows are found by a
-        join with the stored keys, into one more local checkpoint; the commit is a MERGE, which
-        conflicts with all puts of keys. On S3, at a location of the native engine, Spark writes the
-        files first, and that engine makes the commit. Keys of puts with a column `unique`, even one of NULLs only,
-        and keys of puts without it are separate.
+        Commits: 1, an append. Without capacity and `unique` it conflicts only with a put of the same put key.
+        In a tube with a capacity it is a MERGE, which conflicts with other puts; if the capacity is too small for
+        all rows, it makes no commit, and the count is 0. With a column `unique` the new rows are found by a
+        join with the stored unique keys, into one more local checkpoint; the commit is a MERGE, which
+        conflicts with all puts of unique keys. On S3, at a location of the native engine, Spark writes the
+        files first, and that engine makes the commit.
         """
         if not hasattr(df, "sparkSession"):
             validation.refuse("df", type(df), "a DataFrame of Spark; for this use put_arrow")
@@ -354,12 +360,12 @@ class Tube:
                 Arrow converts to a table, such as a DataFrame of polars or pandas. It has the
                 column `data` (JSON text; with a `schema`, its columns). Optional columns are those
                 of `pri` (integers), `ttl ttr delay` (seconds), `utube` and `unique` (strings or
-                integers) that the tube's type has; null means the tube's default, or no key.
-            key: Identity of this put, as for `put_df`. Both methods share their keys.
+                integers) that the tube's type has; null means the tube's default, or no unique key.
+            key: Identity of this put, as for `put_df`. Both methods share their put keys.
 
         Returns:
             The number of added tasks, with the first and last id; ids follow the order of the
-            rows. Rows whose `unique` a stored task has, or an earlier row, are not added.
+            rows. Rows whose unique key a stored task has, or an earlier row, are not added.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
@@ -369,10 +375,10 @@ class Tube:
             CommitUnknownError: The answer was lost; the tasks may have been added.
 
         Commits: 1 (none for no rows), an insert as in `put_many`, which conflicts with nothing;
-        with a `key` an append, which conflicts with a put of the same key. In a tube with a
+        with a put key an append, which conflicts with a put of the same put key. In a tube with a
         capacity it is a MERGE, which conflicts with other puts; if the capacity is too small for
         all rows, it makes no commit, and the count is 0. With a column `unique`, even one of NULLs
-        only, it is the MERGE of `put_many`, also with a `key`; keys of such puts and of puts without this column are separate.
+        only, it is the MERGE of `put_many`, also with a put key.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
         span = self._ctx.queue.traces.current()
@@ -409,7 +415,7 @@ class Tube:
         Raises:
             InvalidOptionError: A bad name or timeout, or no name on Spark Connect.
 
-        Commits: 1 for each batch that has rows; conflicts as `put_df` with a key.
+        Commits: 1 for each batch that has rows; conflicts as `put_df` with a put key.
         """
         self._ctx.queue.require_running()
         self._ctx.queue.require_spark()
@@ -453,6 +459,10 @@ class Tube:
     def take(self, timeout: Seconds | None = None, *, utube: Utubes | None = None) -> Task | None:
         """Take the next task.
 
+        If another program has written a payload that Python cannot represent, the take buries the
+        task, logs the reason, and takes the next one. Verbs that return such a task set its `data`
+        to the text, or to `None` with a `schema`.
+
         Args:
             timeout: Seconds to wait for a task; `None` waits forever, 0 does not wait. The call
                 also goes on waiting through short failures of an object store.
@@ -461,8 +471,8 @@ class Tube:
                 all. In types with sub-queues only.
 
         Returns:
-            The task, which this session holds until `next_event`, for most of its ttr; `None` if
-            none was ready.
+            The task, which this session holds until `next_event`, usually for at least three quarters of its
+            ttr; `None` if none was ready.
 
         Raises:
             InvalidOptionError: A bad timeout or sub-queue, or the type has no sub-queues.
@@ -472,17 +482,12 @@ class Tube:
             CommitUnknownError: The take may be committed. The session searches for its tasks, and
                 releases them.
 
-        If another program has written a payload that Python cannot represent, the take buries the
-        task, logs the reason, and takes the next one. Verbs that return such a task set its `data`
-        to the text, or to `None` with a `schema`.
-
         Commits: 1, none if no task is ready. One more if it finds leases that have ended, or tasks
         to bury. One more to `_tubeq_sessions` in the first take of a session and in the second half
-        of the session's lease. One more, which renews the leases, if the commit took more than a
+        of the session's timeout. One more, which renews the leases, if the commit took more than a
         quarter of a ttr. If takes stay that slow, their leases are longer by the duration of a
-        take, at most five minutes. Conflicts only with takes (and compactions) of tasks in the same
-        segment; never with a put. Takes of several threads may share a commit. In types with
-        sub-queues it also conflicts with takes whose sub-queues have the same gate, by a hash of their names.
+        take, at most five minutes. Takes of several threads may share a commit. Conflicts with other commits
+        that change tasks of the same segment, and with takes that increment the same gate; never with a put.
         """
         tasks = self.take_many(1, timeout=timeout, utube=utube)
         return tasks[0] if tasks else None
@@ -506,11 +511,7 @@ class Tube:
         Returns:
             The tasks; an empty list if none was ready.
 
-        Raises:
-            InvalidOptionError: A bad argument.
-            QueueStateError: The queue was closed while the call waited.
-
-        Commits: as `take`, for any number of tasks.
+        Errors and commits: as `take`, for any number of tasks.
         """
         request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
@@ -577,11 +578,9 @@ class Tube:
             `Batch.process` calls a function with it.
 
         Raises:
-            InvalidOptionError: A bad argument.
-            QueueStateError: The queue was closed while the call waited.
             StoreError: The queue has no Spark session; nothing was taken.
 
-        Commits: as `take`, for any number of tasks.
+        Other errors and commits: as `take`, for any number of tasks.
         """
         return self._take_batch(n, timeout, per_utube, utube, as_arrow=False)
 
@@ -650,11 +649,11 @@ class Tube:
         Raises:
             NotTakenError: This session does not hold a task of `ack`; nothing was acked or taken.
             InvalidOptionError: A bad argument.
+            CommitUnknownError: The tasks may be acked. The session searches for taken tasks, and releases them.
 
         Commits: 1 MERGE if there are tasks to ack and ready tasks. One more before it if it finds
-        leases that have ended, as in `take`. Otherwise the commits of `ack_many` and `take_many`;
-        so also in types with sub-queues, if `ack` names tasks of a batch or only some of the tasks
-        of a take. Conflicts as these.
+        leases that have ended, as in `take`. Otherwise, and after two lost conflicts, the commits of `ack_many`
+        and `take_many`. Conflicts as these.
         """
         request = arguments.take_request("take", take, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
@@ -702,7 +701,7 @@ class Tube:
         is called again with halves of the batch, until the failing tasks are found, as by `Batch.process`.
         `halves=False` switches that off: all tasks of the batch then count as failed. If no task of a batch
         succeeded, the query logs the error and continues at the next tick. It does the same if a lease ends
-        before the handler returns: then no task of the batch is acked, because other consumers may have taken
+        before the handler returns. Then no task of the batch is acked, because other consumers may have taken
         some of them. Several queries on a tube take different batches.
 
         Args:
@@ -728,9 +727,13 @@ class Tube:
             queue is closed or the tube is dropped.
 
         Raises:
-            InvalidOptionError: A bad argument.
+            InvalidOptionError: A bad argument, also a bad `trigger`.
+            QueueStateError: The queue is closed.
+            TubeNotFoundError: The tube was dropped.
+            StoreError: The queue has no Spark session.
 
-        Commits: for each batch those of `take_df` and of `Batch.process`; none at a tick that finds no task. Conflicts as these.
+        Commits: for each batch those of `take_df` and of `Batch.process`; none at a tick that finds no task.
+        Conflicts as these.
         """
         validation.function("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
@@ -770,22 +773,21 @@ class Tube:
         A task is acked when its call returns, whatever the value. Only if the value is a coroutine or a generator,
         whose code has not run, the task has failed. When the call raises, the task is released with its error and a
         delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at `max_attempts` it is buried.
-        `raise Bury("why")` buries it at once. Types without delays are different: with sub-queues the loop holds the
-        task for that time before it releases it, so only that sub-queue waits; without sub-queues the loop takes no
-        tasks for that time, a minute at most.
+        `raise Bury("why")` buries it at once. Without delays, the loop holds the failed task for that time if the type
+        has sub-queues, so only that sub-queue waits. Otherwise it takes no tasks for that time, a minute at most.
 
         The loop prefetches tasks, so that calls do not wait, and settles them together. In tubes with `rate`,
         `parallel` above 1, `most_taken` or `order="fair"` it prefetches none. While a handler runs, the loop
-        renews the leases of all its tasks at half of their ttr; that changes neither `ttr` nor `ttl`. It can
-        still lose a task: the process was stopped for longer than the lease, or the handler or another program
+        renews the leases of all its tasks at half of their ttr; that changes neither `ttr` nor `ttl`. A lease can
+        still end: the process was stopped for longer than the lease, or the handler or another program
         settled the task. Such a task is logged, and not counted in the report.
 
-        When ten tasks in a row have failed, of all threads together, the loop takes no more tasks, gives
-        back the prefetched ones without a used attempt, and tries one task after 10 seconds, then after
-        growing pauses of up to 60: of the next 32 the one with the fewest attempts. It goes on when one succeeds.
-        With `idle` it gives up when the pauses have reached 60 seconds, with `idle=0` at once. `metrics` and
-        `health` of this queue object show that it waits, those of others from the next heartbeat on. If a call
-        with several tasks fails, and 32 calls in a row with parts of them, too, the other tasks are given back.
+        When ten tasks in a row have failed, of all threads together, the loop takes no more tasks. It releases
+        the prefetched ones and does not count the attempt. It tries one task after 10 seconds, then after growing
+        waits of up to 60: of the next 32 the one with the fewest attempts. It goes on when one succeeds. With `idle`
+        it gives up when the waits have reached 60 seconds, with `idle=0` at once. `metrics` and `health` show the
+        wait: of this queue object at once, of others after the next heartbeat. If a call with several tasks fails,
+        and 32 calls in a row with parts of them, too, the other tasks are released.
 
         If an error ends the loop, such as a dropped tube, it begins no more calls, settles the finished tasks,
         and releases the others, including those of running calls.
@@ -808,7 +810,7 @@ class Tube:
 
         Returns:
             The counts of the loop. In the main thread SIGTERM and Ctrl-C end the loop, too: it finishes the
-            running calls, and releases prefetched tasks without a used attempt. After a second signal it
+            running calls, releases the prefetched tasks and does not count the attempt. After a second signal it
             also releases the tasks of running calls, and does not wait for them.
 
         Raises:
@@ -817,8 +819,8 @@ class Tube:
             TubeNotFoundError: The tube was dropped.
             StoreError: The storage failed in a way that does not pass.
 
-        Commits: those of `exchange` for each group of finished tasks; 1 for failed tasks; 1 for a
-        renewal. Conflicts as theirs.
+        Commits: those of `exchange` for each group of finished tasks; for each group of failed tasks 1 for the
+        released and 1 for the buried ones; 1 for each renewal, of all tasks. Conflicts as theirs.
         """
         from tubeq_spark.workers.start import work  # noqa: PLC0415  few programs need it
 
@@ -847,11 +849,12 @@ class Tube:
             The task, in state done.
 
         Raises:
-            NotTakenError: This session does not hold it, or its ttr has passed.
+            NotTakenError: This session does not hold it, or its lease has ended.
+            InvalidOptionError: `task_id` is no task and no number.
 
-        Commits: 1, shared with acks of other threads. It is a deletion of the lease segment's partition if all other
-        tasks that were taken by the same commit have left it by this queue object; else a MERGE. Conflicts only with
-        commits that end a lease of this lease segment.
+        Commits: 1, shared with acks of other threads. It deletes the lease segment's partition if this queue object
+        has settled all other tasks of the take; else it is a MERGE. Conflicts only with commits that end a lease of
+        this lease segment.
         """
         return self.ack_many([task_id])[0]
 
@@ -865,7 +868,7 @@ class Tube:
             The tasks in the order given, in state done.
 
         Raises:
-            NotTakenError: This session does not hold one of them, or its ttr has passed.
+            NotTakenError: This session does not hold one of them, or its lease has ended.
             InvalidOptionError: An id is not a number, or is given twice.
 
         Commits: 1, none for no ids; as `ack`.
@@ -876,7 +879,7 @@ class Tube:
     def release(
         self, task_id: TaskId, *, delay: Seconds | None = None, error: GivenError = None
     ) -> Task:
-        """Give a task back: it returns to its old place in the order.
+        """Release a task: it returns to its old place in the order.
 
         Args:
             task_id: A task held by this session.
@@ -890,8 +893,8 @@ class Tube:
             The task: ready, delayed, or buried if it has reached `max_attempts`.
 
         Raises:
-            NotTakenError: This session does not hold it, or its ttr has passed.
-            InvalidOptionError: `delay` or `error` is bad, or the type has no delays; nothing was written.
+            NotTakenError: This session does not hold it, or its lease has ended.
+            InvalidOptionError: An argument is bad, or the type has no delays; nothing was written.
 
         Commits: 1. Conflicts only with commits that end this lease. On the native engine it
         sometimes compacts, as `put` does.
@@ -901,7 +904,7 @@ class Tube:
     def release_many(
         self, task_ids: Sequence[TaskId], *, delay: Seconds | None = None, error: GivenErrors = None
     ) -> list[Task]:
-        """Give tasks back, all of them or none.
+        """Release tasks, all of them or none.
 
         Args:
             task_ids: Tasks held by this session, none twice.
@@ -912,7 +915,7 @@ class Tube:
             The tasks in the order given.
 
         Raises:
-            NotTakenError: This session does not hold one of them, or its ttr has passed.
+            NotTakenError: This session does not hold one of them, or its lease has ended.
             InvalidOptionError: An id is not a number or is given twice, `delay` or `error` is bad, or a
                 task has none in a dict of errors; nothing was written.
 
@@ -934,7 +937,7 @@ class Tube:
 
         Raises:
             InvalidOptionError: `increment` is negative or no number, or the type has no ttr.
-            NotTakenError: This session does not hold it, or its ttr has passed.
+            NotTakenError: This session does not hold it, or its lease has ended.
 
         Commits: 1, none if nothing is changed. Conflicts only with commits that end this lease.
         """
@@ -956,10 +959,10 @@ class Tube:
 
         Raises:
             TaskNotFoundError: No task has this id.
-            InvalidOptionError: `error` is bad; nothing was written.
+            InvalidOptionError: An argument is bad; nothing was written.
 
-        Commits: 1, none if it is already buried; 1 more if time has changed the task. Conflicts with other commits
-        that change tasks of the same segment. On the native engine it sometimes compacts, as `put`.
+        Commits: 1, none if it is already buried; 1 more if its lease, delay or ttl has ended. Conflicts with other
+        commits that change tasks of the same segment. On the native engine it sometimes compacts, as `put`.
         """
         return self.bury_many([task_id], error=error)[0]
 
@@ -994,9 +997,10 @@ class Tube:
 
         Raises:
             TaskNotFoundError: No task has this id.
+            InvalidOptionError: `task_id` is no task and no number.
 
-        Commits: 1, 1 more if time has changed the task. Conflicts with other commits that change tasks of the same
-        segment.
+        Commits: 1; 1 more if its lease, delay or ttl has ended. Conflicts with other commits that change tasks of
+        the same segment.
         """
         return self.delete_many([task_id])[0]
 
@@ -1070,6 +1074,7 @@ class Tube:
 
         Raises:
             TaskNotFoundError: No task has this id, or its ttl has ended.
+            InvalidOptionError: `task_id` is no task and no number.
 
         Commits: none.
         """
@@ -1132,18 +1137,19 @@ class Tube:
     def taken_utubes(self, *, as_df: Literal[True]) -> DataFrame: ...
 
     def taken_utubes(self, *, as_df: bool = False) -> pa.Table | DataFrame:
-        """Return the taken-utube rows: the sub-queues that are taken, or whose last leases are remembered.
+        """Return the taken-utube rows: one row for each sub-queue that is taken or has a stored last lease.
 
         Args:
             as_df: Whether to return a DataFrame.
 
         Returns:
-            Columns `utube, number, taken, last_begun`: the sub-queue; the number that each take of it raises (on
-            local files one for all sub-queues); its taken tasks; when its last lease began, with `rate` or
-            `order="fair"` (UTC). Rows are in the order of their names.
+            Columns `utube, number, taken, last_begun`: the sub-queue; the number of its gate (on local files one
+            for all sub-queues); its taken tasks; when its last lease began, with `rate` or `order="fair"` (UTC).
+            Sorted by `utube`.
 
         Raises:
             InvalidOptionError: The type has no sub-queues.
+            StoreError: `as_df`, and the queue has no Spark session.
 
         Commits: none; one query of the tube.
         """
@@ -1160,7 +1166,7 @@ class Tube:
         """Explain in one sentence why a task is not handed out.
 
         It is delayed, taken or buried; its tube is paused; its sub-queue is busy with another task,
-        or locked; other tasks come before it; it is done, or its life has ended; or it is next. The
+        or locked; other tasks come before it; it is done, or its ttl has ended; or it is next. The
         text is for people and may change.
 
         Args:
@@ -1171,6 +1177,7 @@ class Tube:
 
         Raises:
             TaskNotFoundError: No task has this id.
+            InvalidOptionError: `task_id` is no task and no number.
 
         Commits: none; a few small queries, one of which counts the tasks before it.
         """
@@ -1189,6 +1196,9 @@ class Tube:
             owner, taken_at, error`; durations in seconds, times as UTC timestamps. `owner` is the session
             that holds a taken task, and `taken_at` when it was taken.
 
+        Raises:
+            StoreError: The queue has no Spark session.
+
         Commits: none.
         """
         return self._run(lambda ctx: read.frame(ctx, effective=effective), on_spark=True)
@@ -1196,8 +1206,7 @@ class Tube:
     def history(self, limit: int = 1_000) -> DataFrame:
         """Return the newest commits to the tube's table, with the note of each.
 
-        It goes back as far as the log: the `QueueConfig.retention_hours` that were set when the
-        tube was created.
+        It goes back as far as the log: `QueueConfig.retention_hours`, as they were when the tube was created.
 
         Args:
             limit: Number of commits at most, >= 1.
@@ -1211,6 +1220,7 @@ class Tube:
 
         Raises:
             InvalidOptionError: `limit` is not an integer >= 1.
+            StoreError: The queue has no Spark session.
 
         Commits: none.
         """
@@ -1222,19 +1232,18 @@ class Tube:
 
         Tasks that others take meanwhile may stay taken.
 
-        Commits: 1 for each 1,000 takes, none if no task is taken. Conflicts with other commits that
-        change these tasks.
+        Commits: 1 for each 1,000 takes, none if no task is taken; 1 more if leases, delays or ttls have ended.
+        Conflicts with other commits that change these tasks.
         """
         self._run(lambda ctx: expire.release_taken(ctx, None), name="release_all")
 
     def truncate(self) -> None:
         """Remove all tasks that were put before, in any state; counters stay.
 
-        States that time has changed are written first, so a task whose ttl has ended counts as
-        expired.
+        Ended leases, delays and ttls are written first, so a task whose ttl has ended counts as expired.
 
-        Commits: 1 (metadata only); more if others move tasks at the same time; 1 more if states
-        have changed by time; 1 more to free keys that stay in use by `unique_for`; none if the tube is
+        Commits: 1 (metadata only); more if others move tasks at the same time; 1 more if leases, delays or ttls
+        have ended; 1 more to free unique keys that stay in use by `unique_for`; none if the tube is
         empty. Conflicts with commits that change tasks, never with a put.
         """
         self._run(maintain.truncate, name="truncate")
@@ -1256,9 +1265,13 @@ class Tube:
     def on_task_change(self, callback: Callback | None = None) -> Callback | None:
         """Set the function that is called for changes through this queue object.
 
+        The thread of a verb calls it, after the commit and before the verb returns. It is not called for tasks of
+        batches, `put_df`, `put_arrow` and `truncate`.
+
         Args:
-            callback: `callback(task, event)`, with the events of the state diagram; no coroutine function.
-                Its errors are logged. `None` removes it.
+            callback: `callback(task, event)`; no coroutine function. The event is `put`, `take`, `ack`,
+                `release`, `touch`, `bury`, `kick`, `delete`, `ttl`, `ttr` (its lease ended) or `delay`. Errors
+                of the function are logged. `None` removes it.
 
         Returns:
             The previous callback.
@@ -1274,15 +1287,16 @@ class Tube:
         """Return a stream of all changes to the tube by all programs: a durable `on_task_change`.
 
         A stream with a checkpoint gets each change once, also after restarts. It must not fall
-        behind by more than `config.retention_hours`, because older changes are removed.
+        behind by more than `config.retention_hours`, as they were when the tube was created: older changes are
+        removed.
 
         Args:
             starting: Where a stream without a checkpoint begins. `None`: with the first commit
                 after this call. 0: with the oldest commit of the log; if a sweep has removed its
                 files, the stream fails and must begin later. A version of the tube's table, or an
                 aware datetime: with the first commit from there on. A program that restarts its stream
-                passes a fixed value: `None` is another version each time, and Delta refuses a version
-                after that of the checkpoint if the stream has done only one batch.
+                passes a fixed value. With `None` each start begins at another version, and Delta may refuse to
+                restart after only one batch.
 
         Returns:
             A streaming DataFrame with one row for each change: `task_id, state, change, at,
@@ -1296,6 +1310,7 @@ class Tube:
 
         Raises:
             InvalidOptionError: The tube was created without `change_feed`, or `starting` is bad.
+            StoreError: The queue has no Spark session.
 
         Commits: an empty one for `None` (or for a time after the last commit), which conflicts only
         with another such call; otherwise none. A tube with a change feed writes each changed row up

@@ -41,7 +41,7 @@ def test_commands_when_spark_is_asked_for_use_the_session_that_is_opened(
     assert tubeq("create", "web", "fifottl").exit_code == 0
     assert json.loads(tubeq("put", "web", stdin="1\n2\n").stdout)["count"] == 2
     assert json.loads(tubeq("take", "web").stdout)["data"] == 1
-    look = tubeq("top", "--looks=2", "--interval=0.1").stdout.splitlines()[1]
+    look = tubeq("top", "--refreshes=2", "--interval=0.1").stdout.splitlines()[1]
     assert json.loads(look)["look"] == 2
     unknown = tubeq("take", "nowhere")
     commits = [json.loads(line) for line in tubeq("history", "web").stdout.splitlines()]

@@ -50,7 +50,7 @@ def test_tube_when_created_is_listed_counted_and_dropped(tubeq: Tubeq) -> None:
         assert header[:4] == ["tube", "type", "ready", "taken"]
         assert row[:4] == ["web", "fifottl", "3", "0"]
     assert tubeq.json("stats") == [stats]
-    looks = tubeq.json("top", "--looks=2", "--interval=5")
+    looks = tubeq.json("top", "--refreshes=2", "--interval=5")
     assert [look["look"] for look in looks] == [1, 2]
 
     assert tubeq("take", "web").stdout.endswith('\ttaken\t"first"\n')
@@ -185,7 +185,7 @@ def test_top_shows_what_all_processes_do_a_second_and_sorts_by_a_column(tubeq: T
             sleep(seconds)
 
         patch.setattr(clock, "sleep", work)
-        told = tubeq.json("top", "--looks=2", "--interval=2")
+        told = tubeq.json("top", "--refreshes=2", "--interval=2")
     first, second = [look for look in told if look["tube"] == tube.name]
 
     assert (first["per_second"], first["holders"], first["oldest_ready_age"]) == (None, 1, 10)

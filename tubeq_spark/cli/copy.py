@@ -23,8 +23,8 @@ def copy(
 ) -> None:
     """Copy a queue to a new place.
 
-    Ids, keys of puts, counts and times are kept. First stop all programs of the queue, or pass --close. An interrupted
-    copy cannot be opened: remove its files, and copy again.
+    Ids, put keys, unique keys, counts and times are kept. First stop all programs of the queue, or pass --close. An
+    interrupted copy cannot be opened: remove its files, and copy again.
     """
     call: Call = ctx.obj
     settings = replace(call.settings, location=source, engine="native", remote=None)

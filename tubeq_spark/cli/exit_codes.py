@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
     #: It ended as asked, whatever single tasks did: also idle, with nothing to do, or stopped by a first signal.
     DONE = 0
-    #: The answer is no: there was no task to take, or no room, or a check found problems.
+    #: There was no task to take, or no room, or a check found problems.
     NO = 1
     #: The user can correct the call: an option, tube or value is unknown or not allowed.
     BAD_USE = 2
@@ -39,8 +39,8 @@ class ExitCode(IntEnum):
 
 #: The end of each program's help.
 EPILOG = (
-    "Exit codes: 0 ended as asked, 1 the answer is no, 2 bad use, 3 failed, 4 tasks failed (only with "
-    "--strict), 130 or 143 cut off by a signal."
+    "Exit codes: 0 ended as asked, 1 no task, no room or problems found, 2 bad use, 3 failed, 4 tasks "
+    "failed (only with --strict), 130 or 143 cut off by a signal."
 )
 
 

@@ -203,9 +203,7 @@ def utubes(
     tube: TubeName,
     limit: Annotated[int, whole("Sub-queues at most", "-n", "--limit", least=0)] = 20,
     *,
-    taken: Annotated[
-        bool, typer.Option("--taken", help="Show the rows of taken sub-queues")
-    ] = False,
+    taken: Annotated[bool, typer.Option("--taken", help="Show only taken sub-queues")] = False,
 ) -> None:
     """Count the tasks of each sub-queue, the largest first."""
     with tube_of(ctx, tube) as (call, source):

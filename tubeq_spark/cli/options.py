@@ -93,14 +93,14 @@ def _number(text: str) -> Any:
 
 #: The type and the help of each option that has a value.
 _OPTIONS = {
-    "pri": _number("Default priority of its tasks; 0 is the highest"),
+    "pri": _number("Default priority of its tasks, 0 (the highest) to 2147483647"),
     "ttl": _time("Default time to live"),
     "ttr": _time("Default time to run: how long a task may be taken"),
     "delay": _time("Default delay"),
-    "capacity": _number("Largest number of tasks (limfifottl)"),
-    "storage_mode": _option(str, "default or ready_buffer"),
+    "capacity": _number("Largest number of tasks, 1 or more (limfifottl)"),
+    "storage_mode": _option(str, "default or ready_buffer; both do the same (utube types)"),
     "schema": _option(str, "DDL of a typed payload"),
-    "max_attempts": _number("Bury a task that fails at this attempt"),
+    "max_attempts": _number("Bury a failed task that was taken this many times"),
     "backoff": _option(
         Backoff,
         "Delays of failed tasks, such as first=1,factor=2,most=1h,jitter=0.1 (ttl types)",
@@ -117,7 +117,7 @@ _OPTIONS = {
     "order": _option(str, "Order of sub-queues: fifo or fair (utube types)"),
     "most_taken": _number("Tasks of the tube that may be taken at a time"),
     "aging": _time("Waiting time that equals one priority step (ttl types)"),
-    "unique_for": _time("Time from the put for which a key stays in use"),
+    "unique_for": _time("A unique key is in use at least this long from the put"),
 }
 #: The options of `tubeq create`, and of `tubeq alter`.
 CREATED = _OPTIONS

@@ -51,7 +51,7 @@ def enqueue(
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Key of this put; a second put with it adds nothing")
+        str | None, typer.Option(help="Put key; a second put with it adds nothing")
     ] = None,
     select: Annotated[
         list[str] | None,

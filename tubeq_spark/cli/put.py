@@ -34,11 +34,11 @@ def put(
     delay: Annotated[float | None, seconds("Time before it can be taken")] = None,
     utube: Annotated[str | None, typer.Option(help="Sub-queue")] = None,
     unique: Annotated[
-        str | None, typer.Option(help="Key of the task; nothing is put if a stored task has it")
+        str | None, typer.Option(help="Unique key; nothing is put if a stored task has it")
     ] = None,
     unique_field: Annotated[
         str | None,
-        typer.Option(help="Field of each line with its key: a text or a whole number"),
+        typer.Option(help="Field of each line with its unique key: a text or a whole number"),
     ] = None,
     timeout: Annotated[float, seconds("How long to wait for room (limfifottl)")] = 0,
     batch: Annotated[int, whole("Lines of one commit", least=1)] = 5_000,

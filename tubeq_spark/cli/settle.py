@@ -48,7 +48,7 @@ def release(
     ] = None,
     error: _Error = None,
 ) -> None:
-    """Give taken tasks back, all or none."""
+    """Release taken tasks, all or none."""
     with tube_of(ctx, tube, session) as (call, source):
         call.show_tasks(source.release_many(task_ids, delay=delay, error=error))
 
@@ -58,13 +58,16 @@ def touch(
     tube: TubeName,
     task_id: Id,
     increment: Annotated[
-        float, typer.Argument(parser=parser(seconds_of), metavar="TIME", show_default=False)
+        float,
+        typer.Argument(
+            parser=parser(seconds_of), metavar="TIME", help="Time to add", show_default=False
+        ),
     ],
     session: _Session,
 ) -> None:
-    """Extend the time to run of a taken task.
+    """Give a taken task more time: its lease, ttl and ttr grow.
 
-    The lease of its session stays as it is.
+    The timeout of its session stays as it is.
     """
     with tube_of(ctx, tube, session) as (call, source):
         task = source.touch(task_id, increment)
@@ -95,9 +98,9 @@ def kick(
     where: Where = None,
     every: Annotated[bool, typer.Option("--all", help="All buried tasks")] = False,
 ) -> None:
-    """Make buried tasks ready again.
+    """Kick the first buried tasks, or those of --id (all or none).
 
-    The first ones in order, or those named by --id, all or none.
+    A kicked task is ready again, and its attempts begin at 0.
     """
     ways = {"a count": count is not None, "--all": every, "--id": bool(ids)}
     given = [name for name, is_given in (ways | {"--where": where is not None}).items() if is_given]

@@ -37,7 +37,7 @@ def sweep(
         bool, typer.Option("--purge", help="Remove the files of deleted and finished tasks now")
     ] = False,
 ) -> None:
-    """Apply ended leases, delays and ttls, and clean up.
+    """Write ended leases, delays and ttls, and remove dead files.
 
     --purge breaks what reads older versions of the tables: time travel, and streams that are late. Takes and reads that
     run meanwhile may miss tasks or fail; repeat them. Files of the change feed stay for their retention. Needs native
@@ -83,7 +83,8 @@ def sweeper(
     once: Annotated[bool, typer.Option("--once", help="Sweep once, and end")] = False,
     interval: Annotated[float, seconds("Time between sweeps", least=0.1)] = 10,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Of the stream [default: a temporary one]")
+        str | None,
+        typer.Option(metavar="DIR", help="Checkpoint of the stream [default: a temporary one]"),
     ] = None,
 ) -> None:
     """Sweep as a stream of Spark, until stopped."""

@@ -1,6 +1,6 @@
 """`tubeq take`: takes tasks for a shell, to print them or to run a command for each.
 
-A session ends with its process, and then its tasks go back to the tube. So a call that takes a task must also settle
+A session ends with its process, and then its tasks are released. So a call that takes a task must also settle
 it. It acks the task after printing it, or after a command has done it, or it leaves the session alive, so that a
 later call can ack the task.
 """
@@ -67,7 +67,7 @@ def take(
         ),
     ] = None,
 ) -> None:
-    """Take tasks, print them and ack them.
+    """Take tasks, print them, and remove them (ack).
 
     With --exec a command processes each task; with --keep a later call acks them.
     """

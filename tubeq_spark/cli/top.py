@@ -76,7 +76,7 @@ def top(
         float | None,
         seconds("Time between refreshes [default: 0.5, on Spark 2]", least=0.1, show_default=False),
     ] = None,
-    looks: Annotated[int, whole("Number of refreshes; 0 = until stopped", least=0)] = 0,
+    refreshes: Annotated[int, whole("Number of refreshes; 0 = until stopped", least=0)] = 0,
     once: Annotated[bool, typer.Option("--once", help="Print the table once")] = False,
     sort: Annotated[
         str, typer.Option(metavar="COLUMN", help=f"Column: {', '.join(_KEYS.values())}")
@@ -90,7 +90,7 @@ def top(
         if sort not in _KEYS.values():
             msg = f"--sort {sort}: must be one of {', '.join(_KEYS.values())}"
             raise InvalidOptionError(msg)
-        limit = 1 if once else looks
+        limit = 1 if once else refreshes
         with until_stopped():
             _look_on(call, queue, interval or _INTERVAL[queue.engine], limit, sort)
 

@@ -32,13 +32,17 @@ def create(
     tube: str,
     type_name: Annotated[
         str,
-        typer.Argument(metavar="TYPE", help="fifo, fifottl, limfifottl, utube or utubettl"),
+        typer.Argument(
+            metavar="TYPE",
+            help="fifo; fifottl, also with priorities, delays, ttl and ttr; limfifottl, also with a capacity; "
+            "utube and utubettl, as fifo and fifottl with sub-queues",
+        ),
     ] = "fifo",
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept an existing tube of this type")
     ] = False,
     if_same: Annotated[
-        bool, typer.Option("--if-same", help="Accept one only if it has the given options")
+        bool, typer.Option("--if-same", help="Accept an existing tube only with the given options")
     ] = False,
     change_feed: Annotated[
         bool, typer.Option("--change-feed", help="Enable Delta's change data feed")
@@ -101,7 +105,7 @@ def truncate(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
 
 
 def release_all(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
-    """Give back the taken tasks of all consumers (asks first).
+    """Release the taken tasks of all consumers (asks first).
 
     Consumers that still work on them can no longer ack them.
     """

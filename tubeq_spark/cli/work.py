@@ -74,8 +74,8 @@ def work(
     """Call a function for each task.
 
     Ack the task on success, retry it on an exception. SIGTERM and Ctrl-C end it after the running calls; a second
-    signal gives their tasks back. When ten tasks in a row have failed, it pauses for 10 seconds, then for longer, and
-    tries one task after each pause.
+    signal releases their tasks. When ten tasks in a row have failed, it waits 10 seconds, then longer, and tries one
+    task after each wait.
     """
     call: Call = ctx.obj
     with call.answering():

@@ -63,7 +63,7 @@ class TubeOptions(Mapping[str, Any]):
         capacity: Most tasks that it may hold; `None` is unlimited.
         storage_mode: `"default"` or `"ready_buffer"`.
         schema: DDL of its typed payload; `None` is JSON.
-        max_attempts: After this many takes a task is buried instead of made ready again; `None` is
+        max_attempts: A task that was taken this many times is buried when it is released or its lease ends; `None`:
             never.
         change_feed: Whether Delta's change data feed is on.
         temporary: Whether it is dropped when the queue object that created it closes.
@@ -73,7 +73,7 @@ class TubeOptions(Mapping[str, Any]):
         order: `"fifo"`, or `"fair"` among sub-queues of one priority.
         most_taken: How many tasks of the tube may be taken at a time; `None` is any number.
         aging: Seconds of waiting that weigh as much as one step of priority; `None`: waiting weighs nothing.
-        unique_for: Seconds from the put for which the key of a task stays in use, also if the task is gone earlier.
+        unique_for: A unique key is in use while its task is stored, and at least this many seconds from the put.
     """
 
     pri: int = 0

@@ -19,7 +19,7 @@ class BatchReport:
         done: Tasks that were acked.
         failed: Tasks that failed, and were released or buried.
         buried: Failed tasks that were buried.
-        given_back: Tasks that were not tried alone, and were released without a used attempt.
+        given_back: Tasks that were not tried alone: they are released, and the attempt does not count.
         error: The error of the handler if no task succeeded, or if `process` gave up; `None` if some tasks
             succeeded, or if the handler named the failed ones.
     """

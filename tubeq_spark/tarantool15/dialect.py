@@ -26,11 +26,11 @@ class Queue15:
     """The verbs of Tarantool 1.5 on the tubes of a queue. Thread-safe.
 
     Commits are to the tube's table, like those of `Tube`'s verbs. Searching for an id makes no
-    commit.
+    commit. A `task_id` is the id of a task in any tube with priorities.
     """
 
     def __init__(self, queue: Queue) -> None:
-        """Use a queue, which the program closes itself."""
+        """Use a queue, which the program closes itself. Commits: none."""
         self._queue = queue
         self._index = TaskIndex(queue)
 
@@ -140,10 +140,10 @@ class Queue15:
         )
 
     def ack(self, task_id: int) -> Task15:
-        """Remove a task that is done.
+        """Remove a held task that is done; return it in state done.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: It is not held by this session, or its lease has ended.
 
         Commits: 1, as `Tube.ack`.
         """
@@ -161,7 +161,7 @@ class Queue15:
             The task: ready, delayed, or buried if it has reached `max_attempts`.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: It is not held by this session, or its lease has ended.
             InvalidOptionError: A bad delay or ttl.
 
         Commits: 1. Conflicts only with commits that end this lease.
@@ -180,12 +180,13 @@ class Queue15:
         return self._settled(task_id, verb, held=True)
 
     def requeue(self, task_id: int) -> Task15:
-        """Release a task behind all existing tasks, in any state and with any priority.
+        """Release a held task behind all existing tasks, whatever their states and priorities.
 
-        It keeps its id and priority. Tasks that are put later come before it.
+        It keeps its id and priority. Tasks that are put later come before it. The returned task is ready,
+        or buried if it has reached `max_attempts`.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: It is not held by this session, or its lease has ended.
 
         Commits: 1. Conflicts only with commits that end this lease.
         """
@@ -196,13 +197,13 @@ class Queue15:
         return self._settled(task_id, verb, held=True)
 
     def done(self, task_id: int, *data: Any) -> Task15:
-        """Keep a task in state done, with these fields as its data.
+        """Keep a held task in state done, with these fields (JSON values) as its data; return it.
 
         It stays until it is deleted, its tube is truncated, or its ttl ends; takes ignore it.
         `Tube.on_task_change` reports the event `done`.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: It is not held by this session, or its lease has ended.
             InvalidOptionError: A field is not a JSON value; nothing was written.
 
         Commits: 1. Conflicts only with commits that end this lease.
@@ -216,7 +217,7 @@ class Queue15:
     # -- both ---------------------------------------------------------------------------------
 
     def bury(self, task_id: int) -> Task15:
-        """Set a task aside until it is dug up or kicked; in any state but done, by any session.
+        """Set a task aside until it is dug up or kicked; in any state but done, by any session. Returns it.
 
         Raises:
             TaskNotFoundError: No task has this id, or it is done.
@@ -226,7 +227,7 @@ class Queue15:
         return self._settled(task_id, lambda tube, number: tube.bury(number))
 
     def dig(self, task_id: int) -> Task15:
-        """Make a buried task ready again; its attempts begin at 0 again.
+        """Make a buried task ready again, and return it; its attempts begin at 0 again.
 
         Raises:
             TaskNotFoundError: No task has this id, or it is not buried.
@@ -240,6 +241,10 @@ class Queue15:
     def kick(self, tube: str, count: int = 1) -> int:
         """Make up to `count` buried tasks ready again, in their order.
 
+        Args:
+            tube: The name of the tube.
+            count: How many at most, >= 0.
+
         Returns:
             The number of kicked tasks.
 
@@ -252,7 +257,7 @@ class Queue15:
         return self._index.tube(tube).kick(count)
 
     def delete(self, task_id: int) -> Task15:
-        """Remove a task; in any state, by any session.
+        """Remove a task, and return it in state done; in any state, by any session.
 
         Raises:
             TaskNotFoundError: No task has this id.
@@ -275,7 +280,7 @@ class Queue15:
     # -- looking ------------------------------------------------------------------------------
 
     def peek(self, task_id: int) -> Task15:
-        """Return a task in any state, including done.
+        """Return a task in its effective state, including done.
 
         Raises:
             TaskNotFoundError: No task has this id, or its ttl has ended.
@@ -288,11 +293,11 @@ class Queue15:
         """Return all stored values of a task.
 
         Returns:
-            `task_id`, `tube`, `status`; `event`: when its state changes by time; `ipri`: its rank,
-            lower first, usually 127; `pri`; `cid`: the session that holds it; `created`; `ttl`
+            `task_id`, `tube`, `status`; `event`: when its state changes by time; `ipri`: its rank + 127,
+            lower first; `pri`; `cid`: the session that holds it; `created`; `ttl`
             (from `created`) and `ttr` in seconds; `cbury`: always `None`, because it is not
             counted; `ctaken`: how often it was taken since it was put or dug up; `now`. Times are
-            UTC; `None` means never.
+            UTC; `None`: never.
 
         Raises:
             TaskNotFoundError: No task has this id, or its ttl has ended.

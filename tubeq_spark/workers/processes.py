@@ -327,7 +327,7 @@ def _cause(code: int) -> str:
 
 
 def settle_death(tube: Tube, death: Death, *, buries: bool) -> int:
-    """Release the failed tasks of a dead process, and give back its other tasks without a used attempt.
+    """Release the failed tasks of a dead process; release its other tasks, too, and do not count the attempt.
 
     Args:
         tube: The tube, by a queue object that has joined the session of the process.
