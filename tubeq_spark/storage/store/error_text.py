@@ -37,7 +37,7 @@ _STORE_HELP = (
         "the clocks of this host and of the store are minutes apart: set this host's",
     ),
     (r"ExpiredToken|TokenRefreshRequired", "the credentials have expired: open the queue anew"),
-    (r"AccessDenied|AuthorizationPermissionMismatch", "the key may not do this: give it the right"),
+    (r"AccessDenied|AuthorizationPermissionMismatch", "the key lacks the right to do this"),
     (r"Missing \w+|169\.254\.169\.254", "credentials are missing: look at storage_options"),
     (r"dns error", "no host has that name: look at the endpoint and the region"),
     (r"client error \(Connect\)", "nothing answers there: look at the endpoint and the store"),
