@@ -131,7 +131,7 @@ def _ids(table: pa.Table) -> list[int]:
 def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
     """Whether we read what the library does of the log."""
     try:
-        fresh = reading.newest(log_files_of(world.path(name) / "_delta_log"), None)
+        fresh = reading.newest(log_files_of(world.path(name) / "_delta_log"))
     except reading.UnknownLogError as error:
         yield f"{name} is no plain table to us: {error}"
         return

@@ -66,7 +66,7 @@ def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Plac
     for hours, gone, known in ((1, 1, 2), (3, 0, 2), (29 * 24, 0, 2), (31 * 24, 0, 1)):
         checkpoints.write(log_files_of(log), found, at_ms + hours * HOUR)
         assert len(told_gone(log, found.version)) == gone, hours
-        assert len(reading.newest(log_files_of(log), None).transactions) == known
+        assert len(reading.newest(log_files_of(log)).transactions) == known
     assert_as_the_library_reads_it(Place(log.parents[1], -7))
 
 

@@ -31,7 +31,7 @@ def write_next(log: Path, *actions: Mapping[str, Any]) -> int:
 
 
 def shape_of(log: Path) -> Shape:
-    return reading.newest(log_files_of(log), None).shape
+    return reading.newest(log_files_of(log)).shape
 
 
 FILE = {"path": "a", "partitionValues": {"segment": "5"}, "size": 1, "modificationTime": 1}
@@ -49,10 +49,10 @@ UNKNOWN: list[dict[str, Any]] = [
 @pytest.mark.parametrize("action", UNKNOWN)
 def test_log_when_it_has_what_is_not_known_is_refused(place: Place, action: Any) -> None:
     log = place.log
-    seen = reading.newest(log_files_of(log), None)
+    seen = reading.newest(log_files_of(log))
     write_next(log, action)
     with pytest.raises(UnknownLogError):
-        reading.newest(log_files_of(log), seen)
+        reading.moved_on(log_files_of(log), seen)
 
 
 #: Features of writers, those of readers, properties, an older version of writers, and what an error names.

@@ -66,7 +66,7 @@ def _told(
 
 
 def _read_by_us(table: Path) -> tuple[int, Iterable[dict[str, object]]]:
-    version = reading.newest(log_files_of(table / "_delta_log"), None).version
+    version = reading.newest(log_files_of(table / "_delta_log")).version
     return version, map(_plain, NativeEngine().rows(everything(path_table(str(table)))))
 
 

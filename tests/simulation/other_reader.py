@@ -40,7 +40,7 @@ def compare(world: SimStore, line: Line, directory: str) -> int:
 
 def _compare(place: Path, line: Line, version: Version) -> None:
     number, right = version.number, set(version.files)
-    ours = reading.newest(log_files_of(place / "_delta_log"), None, number)
+    ours = reading.newest(log_files_of(place / "_delta_log"), number)
     line.require(set(ours.files) == right, f"our reader reads version {number} wrongly")
     theirs = DeltaTable(str(place), version=number)
     paths = {uri.split(f"{place.name}/", 1)[1] for uri in theirs.file_uris()}

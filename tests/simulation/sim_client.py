@@ -6,13 +6,12 @@ import math
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, SimpleStore
+from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tests.simulation.sim_store import Process
-    from tubeq_spark.storage.store.store import Store
 
 T = TypeVar("T")
 
@@ -21,7 +20,7 @@ T = TypeVar("T")
 _LATENESS = (0.5, 5.0, 60.0, 600.0, math.inf)
 
 
-class Client(SimpleStore):
+class Client(Store):
     """The files below one directory of the storage, as one process sees them: a `Store`."""
 
     def __init__(self, process: Process, directory: str) -> None:

@@ -275,7 +275,6 @@ NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
     nodes.Moment: (nodes.Moment(A), {"a"}),
     nodes.Not: (~A, {"a"}),
     nodes.Or: (nodes.Or((A, B)), {"a", "b"}),
-    nodes.Product: (A * B, {"a", "b"}),
     nodes.Quotient: (nodes.Quotient(A, 2), {"a"}),
     nodes.Seconds: (nodes.Seconds(A), {"a"}),
     Struct: (Struct({"x": A, "y": B}), {"a", "b"}),

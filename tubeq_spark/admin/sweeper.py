@@ -13,12 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import tubes
-from tubeq_spark.admin.dead_files import (
-    CLOCKS,
-    SYSTEM,
-    DeadFiles,
-    Tables,
-)
+from tubeq_spark.admin.dead_files import CLOCKS, SYSTEM, DeadFiles, Tables
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
@@ -27,12 +22,7 @@ from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.tables.counts import waiting
 from tubeq_spark.verbs.expire import end_due, release_dead
 from tubeq_spark.verbs.limits import forget_moments
-from tubeq_spark.verbs.maintain import (
-    compact,
-    fold_kept_keys,
-    is_worth_compacting,
-    remove_gone,
-)
+from tubeq_spark.verbs.maintain import compact, fold_kept_keys, is_worth_compacting, remove_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

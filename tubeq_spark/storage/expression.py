@@ -62,8 +62,8 @@ class Expression:
     def __ge__(self, other: Value) -> Compared:
         return Compared(">=", self, literal(other))
 
-    def __mul__(self, other: Value) -> Product:
-        return Product(self, literal(other))
+    def __mul__(self, other: Value) -> Combined:
+        return Combined("*", self, literal(other))
 
     def same_as(self, other: Value) -> Compared:
         """Whether the two are equal, or both NULL; never NULL itself."""
@@ -196,17 +196,9 @@ class Mapped(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combined(Expression):
-    """A sum (`+`) or a difference (`-`)."""
+    """A sum (`+`), a difference (`-`) or a product (`*`) of numbers; engines fail if it is too large."""
 
     sign: str
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Product(Expression):
-    """A product of two integers; engines fail if it is too large."""
-
     left: Expression
     right: Expression
 

@@ -207,7 +207,6 @@ Node: TypeAlias = (
     | nodes.Moment
     | nodes.Not
     | nodes.Or
-    | nodes.Product
     | nodes.Quotient
     | nodes.Seconds
     | Struct

@@ -36,7 +36,7 @@ _COMPARISONS = {
 }
 #: Longer texts are not cached.
 _SHORT = 64
-_SUMS = {"+": pc.add_checked, "-": pc.subtract_checked}
+_ARITHMETIC = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 
 
 class NotByArrowError(Exception):
@@ -115,9 +115,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             # Texts are compared as by `<=>`, numbers as by IN.
             return _found(left, named, matches_nulls=kind is Type.STRING)
         case nodes.Combined(sign, left, right):
-            return _SUMS[sign](evaluate(left, lookup), evaluate(right, lookup))
-        case nodes.Product(left, right):
-            return pc.multiply_checked(evaluate(left, lookup), evaluate(right, lookup))
+            return _ARITHMETIC[sign](evaluate(left, lookup), evaluate(right, lookup))
         case nodes.Quotient(part, by):
             return pc.divide_checked(evaluate(part, lookup), scalar(by, pa.int64()))
         case nodes.Case(branches, other):

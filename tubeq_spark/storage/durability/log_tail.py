@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, fault_of_length
 from tubeq_spark.storage.log.facts import LogFacts, led, read_commit
 from tubeq_spark.storage.log.log_files import LogFiles
-from tubeq_spark.storage.log.names import (
-    checkpoints_in,
-    checksum_of,
-    is_elsewhere,
-)
+from tubeq_spark.storage.log.names import checkpoints_in, checksum_of, is_elsewhere
 from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:

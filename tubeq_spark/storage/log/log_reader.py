@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.log import log_files, reading, versions
-from tubeq_spark.storage.log.actions import OURS, UnknownLogError
+from tubeq_spark.storage.log.actions import OURS
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import checkpoints_in, versions_of
 from tubeq_spark.storage.store.patience import is_fresh
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.patience import Patience
     from tubeq_spark.storage.store.store import Store
 
-#: How often a log is read again if others have shortened it meanwhile.
-_TRIES = 20
 #: The last this many commits and looks show whether others commit.
 _LAST = 4
 
@@ -211,12 +209,9 @@ class LogReader:
         at, now = self._clock.monotonic(), self._seconds_now()
         before = None if former is None else former.snapshot
         self.tidying.forget()
-        for _ in range(_TRIES):
-            files = LogFiles(self.store, self._looks.ahead)
-            found = reading.newest(files, None, self._last(), self._saw)
-            if self._last() is not None or not files.goes_on_after(found.version):
-                return self._remember(Base(found, self._tag(files, found), at, now), before)
-        raise UnknownLogError(f"the log changes too fast: {self.store}")
+        files = LogFiles(self.store, self._looks.ahead)
+        found = reading.newest(files, self._last(), self._saw)
+        return self._remember(Base(found, self._tag(files, found), at, now), before)
 
     def _saw(self, version: int, actions: Actions) -> None:
         """Remember what a commit of others has removed, and who is no native writer."""

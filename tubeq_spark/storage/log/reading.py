@@ -183,7 +183,6 @@ _SURE = 3
 
 def newest(
     files: LogFiles,
-    known: Snapshot | None,
     last: int | None = None,
     seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
 ) -> Snapshot:
@@ -191,7 +190,6 @@ def newest(
 
     Args:
         files: The log.
-        known: A version that was read before.
         last: Read no further than this version.
         seen: Called with each commit after the version at which the reading begins.
 
@@ -203,17 +201,18 @@ def newest(
     """
     for tries in range(_TRIES):
         try:
-            begins = known or begun(files, last, is_sure=tries >= _SURE, whole=tries > 0)
+            begins = begun(files, last, is_sure=tries >= _SURE, whole=tries > 0)
         except FileNotFoundError:
             # A listed file is gone, because the log has moved on.
             continue
         found = moved_on(files, begins, last, seen)
+        if last is None and files.goes_on_after(found.version):
+            continue
         if found.version == last or is_there(files, found.version):
             return found
         # The commit of the checkpoint's version may be removed already.
         if last_listed(files) == found.version:
             return found
-        known = None
     raise UnknownLogError(f"the log changes too fast: {files}")
 
 

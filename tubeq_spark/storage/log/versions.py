@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.storage.log.actions import Actions, UnknownLogError
-from tubeq_spark.storage.log.commit_text import (
-    DamagedCommitError,
-    actions_in,
-    damaged,
-    info_in,
-)
+from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in, damaged, info_in
 from tubeq_spark.storage.log.names import LAST_CHECKPOINT
 from tubeq_spark.storage.store.store import is_refused
 

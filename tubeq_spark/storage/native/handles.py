@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from tubeq_spark.storage.native.plain_table import LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.store import store_options
-from tubeq_spark.storage.store.patience import patiently
 from tubeq_spark.storage.store.store_options import RenewedOptions
 
 if TYPE_CHECKING:
@@ -118,13 +116,6 @@ class Handles:
 
         bucket = self._buckets.get(uri) or self._buckets.setdefault(uri, Bucket(uri, self.options))
         return ObjectStore(bucket, key, self.options.patience)
-
-    def overwrites(self, location: str) -> bool:
-        """Whether the object store of a location ignores the condition of a conditional PUT; four requests."""
-        if local_directory(location) is not None:
-            return False
-        store, probe = self.store(location), f"_tubeq_probe-{uuid.uuid4()}"
-        return patiently(lambda: store.overwrites(probe), self.options.patience)
 
     def close(self) -> None:
         """Forget all tables, after the background work has ended or has had as long as a verb waits."""

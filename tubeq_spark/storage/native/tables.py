@@ -13,7 +13,6 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log.next_version import Change
@@ -25,7 +24,7 @@ from tubeq_spark.storage.note import HISTORY, Commit, Note, is_of, new_operation
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import total_of
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store.patience import patiently
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
@@ -40,13 +39,6 @@ if TYPE_CHECKING:
 
 #: How many commits back a lost answer is searched for. During one operation others make fewer.
 HISTORY_LIMIT = 200
-
-
-def _extent(table: PlainTable, newest: Snapshot) -> Extent:
-    """Measure a version of a table."""
-    sizes = [file.size for file in newest.files.values()]
-    commits = newest.version - table.last_checkpoint()
-    return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
 
 
 def _small_in(newest: Snapshot, rows: int, size: int) -> int:
@@ -147,7 +139,8 @@ class NativeTables(Tables):
         schema = self.newest(table).shape.schema
         if not {"data", "tube"} <= {*schema.names}:
             raise StoreError(f"{table} cannot be used: it is not the table of a tube")
-        return bool(schema.field("data").type == _type_of(payload))
+        wanted = pa.string() if payload is None else columns_of(payload)
+        return bool(schema.field("data").type == wanted)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -174,7 +167,11 @@ class NativeTables(Tables):
         """Measure a table's files and log."""
         opened = self._handles.table(table)
         with errors.reading():
-            return _extent(opened, opened.newest())
+            newest = opened.newest()
+            sizes = [file.size for file in newest.files.values()]
+            commits = newest.version - opened.last_checkpoint()
+            at_us = opened.committed_us(newest)
+        return Extent(len(sizes), sum(sizes), newest.version, at_us, commits)
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""
@@ -198,10 +195,7 @@ class NativeTables(Tables):
 
     def store_of(self, uri: str) -> Store:
         """The files below a path or URI."""
-        directory = local_directory(uri)
-        if directory is None:
-            return self._handles.plain(uri).store
-        return LocalStore(synced_log_of(directory))
+        return self._handles.plain(uri).store
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The facts that the log tells about a tube's data files; `None` if a file is bad."""
@@ -241,8 +235,11 @@ class NativeTables(Tables):
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location: its object store ignores conditions of a PUT; `None` if it does not."""
+        if local_directory(location) is not None:
+            return None
         with errors.reading():
-            if not self._handles.overwrites(location):
+            store, probe = self._handles.store(location), f"_tubeq_probe-{uuid.uuid4()}"
+            if not patiently(lambda: store.overwrites(probe), store.patience):
                 return None
         return (
             f"the object store of {location} overwrites an object where a conditional PUT (If-None-Match: *) must "
@@ -274,11 +271,6 @@ def _row(info: Mapping[str, Any]) -> dict[str, Any]:
     """A commit info with its version as Spark's DESCRIBE HISTORY shows it; the time in microseconds."""
     at_us = int(info.get("timestamp") or 0) * 1000
     return {name: info.get(name) for name in HISTORY} | {"timestamp": at_us}
-
-
-def _type_of(payload: str | None) -> pa.DataType:
-    """The Arrow type of a payload with these columns in DDL; `None` is JSON text."""
-    return pa.string() if payload is None else columns_of(payload)
 
 
 def _change(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: The operators. All other nodes need no parentheses.
 _OPERATORS = (
     *(nodes.And, nodes.Or, nodes.Not, nodes.Compared, nodes.In, nodes.IsNull, nodes.Like),
-    *(nodes.Combined, nodes.Product, nodes.Quotient, nodes.Seconds),
+    *(nodes.Combined, nodes.Quotient, nodes.Seconds),
 )
 #: The name of a source, in braces in the text.
 _SOURCE = "rows"
@@ -226,8 +226,6 @@ class Renderer:
                 return f"{self.operand(part)} {'NOT ' * negated}IN ({named})"
             case Among() as among:
                 return self.among(among)
-            case nodes.Product(left, right):
-                return f"{self.operand(left)} * {self.operand(right)}"
             case nodes.Quotient(part, by):
                 return f"{self.operand(part)} DIV {self._number(by)}"
             case nodes.Case(branches, other):

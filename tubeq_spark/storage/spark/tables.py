@@ -20,10 +20,7 @@ from tubeq_spark.storage.note import Commit, read_commit
 from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.storage.spark.render import (
-    creation_of,
-    view_of_taken_utubes,
-)
+from tubeq_spark.storage.spark.render import creation_of, view_of_taken_utubes
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:

@@ -36,26 +36,11 @@ _STORE_HELP = (
         r"RequestTimeTooSkewed|Request is not yet valid|RequestExpired",
         "the clocks of this host and of the store are minutes apart: set this host's",
     ),
-    (
-        r"ExpiredToken|TokenRefreshRequired",
-        "the credentials have expired: open the queue with new ones",
-    ),
-    (
-        r"AccessDenied|AuthorizationPermissionMismatch",
-        "the key may not do this: give it the right to",
-    ),
-    (
-        r"Missing \w+|169\.254\.169\.254",
-        "credentials are missing: look at the names and values in storage_options",
-    ),
-    (
-        r"dns error",
-        "no host has that name: look at the endpoint and the region in storage_options",
-    ),
-    (
-        r"client error \(Connect\)",
-        "nothing answers there: look at the endpoint, and whether the store is up",
-    ),
+    (r"ExpiredToken|TokenRefreshRequired", "the credentials have expired: open the queue anew"),
+    (r"AccessDenied|AuthorizationPermissionMismatch", "the key lacks the right to do this"),
+    (r"Missing \w+|169\.254\.169\.254", "credentials are missing: look at storage_options"),
+    (r"dns error", "no host has that name: look at the endpoint and the region"),
+    (r"client error \(Connect\)", "nothing answers there: look at the endpoint and the store"),
     (
         r"operation timed out|body error",
         "the store is slow or silent; on a slow line raise timeout and retry_timeout in storage_options",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tubeq_spark.config import Durability
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.store.store import Entry, ExistsError, SimpleStore
+from tubeq_spark.storage.store.store import Entry, ExistsError, Store
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LOG = "_delta_log/"
 
 
-class LocalStore(SimpleStore):
+class LocalStore(Store):
     """The files of a table below its directory."""
 
     def __init__(self, synced: SyncedLog) -> None:

@@ -81,6 +81,8 @@ class Store(Protocol):
 
     A missing file raises `FileNotFoundError`. A storage that fails raises another `OSError`; an object store raises
     `RequestError`.
+
+    Methods with a body are for a storage that needs no requests at the same time.
     """
 
     def __str__(self) -> str:
@@ -136,46 +138,21 @@ class Store(Protocol):
 
     def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
         """Call a function for several items, at the same time where each call waits for the storage."""
-        ...
-
-    def beside(self, call: Callable[[], T]) -> Future[T] | None:
-        """Call a function while this thread goes on; `None` if that would save no time."""
-        ...
-
-    def open_file(self, name: str, size: int) -> pa.NativeFile:
-        """Open a file that never changes, to read parts of it. It may be cached in memory."""
-        ...
-
-    def prefetch(self, files: Sequence[tuple[str, int]]) -> None:
-        """Read files that are opened next, by name and size, at the same time where each costs a request."""
-        ...
-
-
-class SimpleStore:
-    """What stores have in common that need no requests at the same time. A subclass has `get`."""
-
-    def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
-        """Call a function for several items, one after the other."""
         return [call(item) for item in items]
 
     def beside(self, call: Callable[[], T]) -> Future[T] | None:
-        """Return `None`: nothing is gained."""
+        """Call a function while this thread goes on; `None` if that would save no time."""
         del call
         return None
 
     def open_file(self, name: str, size: int) -> pa.NativeFile:
-        """Open a file in memory, read as a whole."""
+        """Open a file that never changes, to read parts of it. It may be cached in memory."""
         del size
         return pa.BufferReader(self.get(name)[0])
 
     def prefetch(self, files: Sequence[tuple[str, int]]) -> None:
-        """Do nothing: a file is read when it is opened."""
-
-    def get(
-        self, name: str, *, size: int = 0, span: tuple[int, int] | None = None
-    ) -> tuple[bytes, str | None]:
-        """As `Store.get`."""
-        raise NotImplementedError
+        """Read files that are opened next, by name and size, at the same time where each costs a request."""
+        del files
 
 
 class Files:
@@ -195,7 +172,7 @@ class Files:
         self.written = 0
 
 
-class DictStore(SimpleStore):
+class DictStore(Store):
     """The files of one table."""
 
     def __init__(self, files: Files, table: str) -> None:

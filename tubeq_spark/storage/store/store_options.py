@@ -197,11 +197,6 @@ _AGE, _PAUSE = 600.0, 60.0
 _CLOCK = SystemClock()
 
 
-def is_of_credentials(error: BaseException) -> bool:
-    """Whether a store refused a request, and may accept it with other credentials."""
-    return isinstance(error, RequestError) and error.is_of_credentials
-
-
 class RenewedOptions:
     """The options that are in force now; safe to use from many threads."""
 
@@ -246,8 +241,8 @@ class RenewedOptions:
         options = self.current()
         try:
             return call(options)
-        except Exception as error:
-            if not is_of_credentials(error) or not self._are_others_than(options):
+        except RequestError as error:
+            if not error.is_of_credentials or not self._are_others_than(options):
                 raise
         return call(self._current)
 

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.takes import Head
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
-from tubeq_spark.storage.query import (
-    Select,
-    Union,
-    collected,
-    count,
-    count_if,
-    least,
-    total,
-)
+from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total
 from tubeq_spark.storage.rows import Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import GONE

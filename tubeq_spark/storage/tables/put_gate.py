@@ -21,24 +21,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import table_of
-from tubeq_spark.storage.expression import (
-    FAIL,
-    FALSE,
-    Type,
-    all_of,
-    at,
-    case,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, FALSE, Type, all_of, at, case, literal, row
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest, named
-from tubeq_spark.storage.rows import (
-    COLUMNS,
-    PutsSeen,
-    stored_tasks,
-    stored_values,
-)
+from tubeq_spark.storage.rows import COLUMNS, PutsSeen, stored_tasks, stored_values
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables import predicates
@@ -56,12 +42,7 @@ if TYPE_CHECKING:
 
 #: The columns of the source rows for the gate, for identities, and for a tombstone, which must not be there. `owner` is
 #: the name of an identity.
-_NAMED = {
-    "segment": pa.int64(),
-    "task_id": pa.int64(),
-    "created": pa.int64(),
-    "owner": pa.string(),
-}
+_NAMED = dict.fromkeys(("segment", "task_id", "created"), pa.int64()) | {"owner": pa.string()}
 #: The name in the source row that removes the rows of old identities. No identity has this name.
 _PRUNE = "prune"
 _ROW, _T, _S = row(), row("t"), row("s")

@@ -33,38 +33,23 @@ FENCE = "tubeq.fence"
 PARTITION = "segment"
 
 _TUBE_COLUMNS = {
-    "segment": (
-        "BIGINT",
-        "unit of conflict; < 0: rows that were moved here, each number used once",
-    ),
+    "segment": ("BIGINT", "unit of conflict; below 0 are moved rows, each number used once"),
     "tube": ("BIGINT", "id of the tube in the registry; negated in rows that are no tasks"),
     "task_id": ("BIGINT", "unique forever, in the order of put"),
-    "state": (
-        "STRING",
-        "as last written: r ready, t taken, ! buried, ~ delayed, - done, or gone where the tube is negated",
-    ),
+    "state": ("STRING", "as last written: r ready, t taken, ! buried, ~ delayed, - done or gone"),
     "pri": ("INT", "lower comes first; 0 is the highest of a put, below are urgent tasks"),
     "utube": ("STRING", "sub-queue; NULL is one too"),
     "data": ("STRING", "payload, JSON text unless the tube has a schema"),
     "created": ("TIMESTAMP", "when it was put, UTC"),
-    "ttl": (
-        "BIGINT",
-        "life counted from created, delays included, microseconds; NULL is unlimited",
-    ),
+    "ttl": ("BIGINT", "life from created on, with delays, microseconds; NULL is unlimited"),
     "ttr": ("BIGINT", "time to run, microseconds; NULL is unlimited"),
     "next_event": ("TIMESTAMP", "next automatic transition, UTC; NULL is never"),
     "expires_at": ("TIMESTAMP", "end of its life, UTC; NULL is never"),
     "owner": ("STRING", "session/epoch that holds or last held it"),
     "attempts": ("INT", "times taken since put or kick"),
-    "since": (
-        "TIMESTAMP",
-        "when it was put, taken, or given back the last time, UTC; not the end of a delay that is not written",
-    ),
+    "since": ("TIMESTAMP", "when it was put, taken, or given back the last time, UTC"),
     "claim": ("BIGINT", "segment that it was first moved to by its last take: token of the take"),
-    "change": (
-        "STRING",
-        "with a change feed: the events by which the row was last written; NULL: it was only moved",
-    ),
+    "change": ("STRING", "with a change feed: the events of the last write; NULL: a mere move"),
     "error": ("STRING", "why it failed last; NULL: it did not, or nobody said why"),
     "unique": ("STRING", "its key, which no other task of the tube has; NULL: it has none"),
     "rank": ("BIGINT", "its place in the order of a tube with aging, microseconds; else its pri"),
@@ -82,30 +67,13 @@ _REGISTRY_COLUMNS = {
     "created": ("TIMESTAMP", "UTC"),
 }
 SESSION_COLUMNS = {
-    "bucket": (
-        "INT",
-        "hash of the session, or of the slot: keeps heartbeats apart from one another",
-    ),
-    "kind": (
-        "STRING",
-        (
-            "member (heartbeat of a queue object), total (calls of members that are gone), "
-            "dead (final mark), slot, vacuum"
-        ),
-    ),
+    "bucket": ("INT", "hash of the session, or of the slot: keeps heartbeats apart"),
+    "kind": ("STRING", "member, dead (final mark), total (calls of gone members), slot, vacuum"),
     "session": ("STRING", "uuid"),
-    "key": (
-        "STRING",
-        "a queue object of the session; a slot, 0 to 1023, which is the number space of a producer; or a table",
-    ),
+    "key": ("STRING", "queue object of the session; slot (number space of a producer); or tube"),
     "epoch": ("BIGINT", "grows when a dead session begins anew"),
-    "seq": (
-        "BIGINT",
-        (
-            "of the rows of a kind and key the one with the highest counts; of a slot: ticks at or above were never "
-            "used under it; of vacuum: a moment in microseconds"
-        ),
-    ),
+    # Of a slot: ticks at or above were never used under it. Of vacuum: a moment in microseconds.
+    "seq": ("BIGINT", "of the rows of a kind and key the one with the highest counts"),
     "status": ("STRING", "of a member: live or left; of a slot: its holder"),
     "lease_until": ("TIMESTAMP", "UTC; NULL is never"),
     "calls": ("MAP<STRING, BIGINT>", "call counters since the member began, tube id/name -> calls"),

@@ -24,13 +24,7 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import (
-    COLUMNS,
-    DueGroup,
-    KeptKeys,
-    SegmentSpan,
-    stored_tasks,
-)
+from tubeq_spark.storage.rows import COLUMNS, DueGroup, KeptKeys, SegmentSpan, stored_tasks
 from tubeq_spark.storage.tables import counts, predicates
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, WHOLE_UTUBES
 from tubeq_spark.task import TaskState
