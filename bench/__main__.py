@@ -70,26 +70,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     words = sys.argv[1:] if argv is None else argv
     page = Page(" ".join(["python -m bench", *words]))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(
         prefix="tubeq-bench-", dir=arguments.location, ignore_cleanup_errors=True
     ) as place:
         try:
             for group in arguments.only:
-                module = importlib.import_module(f"bench.{group}")
-                module.measure(page, Path(place, group), _QUICK if arguments.quick else Sizes())
+                _measure(page, group, Path(place), _QUICK if arguments.quick else Sizes())
         except ModuleNotFoundError as error:
             sys.stderr.write(f"{missing(error, 'test')}\n")
             return ExitCode.BAD_USE
         except KeyboardInterrupt:
             page.stopped = True
-        except BenchError as error:
-            sys.stderr.write(f"{error}\n")
-            return ExitCode.FAILED
         finally:
             sys.stdout.write(page.text())
-    return ExitCode.INTERRUPTED if page.stopped else ExitCode.DONE
+    if page.stopped:
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILED if page.failed else ExitCode.DONE
+
+
+def _measure(page: Page, group: str, place: Path, sizes: Sizes) -> None:
+    """Measure a group; if one fails, the page says so, and the others go on."""
+    module = importlib.import_module(f"bench.{group}")
+    try:
+        module.measure(page, place / group, sizes)
+    except BenchError as error:
+        sys.stderr.write(f"{group}: {error}\n")
+        page.failed[f"{group} ended before everything was measured: {error}"] = None
 
 
 if __name__ == "__main__":
+    # Both print what was measured until then.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     end(main())

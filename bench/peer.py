@@ -62,10 +62,10 @@ class Hand(ABC):
         """Count all tasks."""
 
     def put_all(self, threads: int, until: Until) -> int:
-        """Add one task after the other by each of some threads; returns how many."""
+        """Add one task after the other, at least one, by each of some threads; returns how many."""
 
         def loop() -> int:
-            done = 0
+            done = self.put(1)
             while not until():
                 done += self.put(1)
             return done
@@ -73,15 +73,22 @@ class Hand(ABC):
         return by_threads(threads, loop)
 
     def consume(self, threads: int, until: Until) -> int:
-        """Take and ack one task after the other in each of some threads; returns how many."""
+        """Take and ack one task after the other, at least one, in each of some threads.
+
+        Args:
+            threads: How many.
+            until: Whether to end; it also ends when there is no task.
+
+        Returns:
+            How many tasks.
+        """
 
         def loop() -> int:
             done = 0
-            while not until():
-                count, taken = self.take(1)
-                if not count:
-                    break
+            count, taken = self.take(1)
+            while count:
                 done += self.ack(taken)
+                count, taken = (0, None) if until() else self.take(1)
             return done
 
         return by_threads(threads, loop)

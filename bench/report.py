@@ -98,6 +98,7 @@ class Page:
         command: The command line.
         queues: A sentence for each queue: its version, and what a power cut loses.
         skipped: A sentence for each that is not here.
+        failed: A sentence for each group that has failed.
         comparisons: The tables.
         stopped: Whether the run was ended before everything was measured.
     """
@@ -105,6 +106,7 @@ class Page:
     command: str
     queues: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, None] = field(default_factory=dict)
+    failed: dict[str, None] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
     stopped: bool = False
     _began: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
@@ -129,6 +131,7 @@ class Page:
         yield "A ratio is the median of the ratios of the rounds; the subjects took turns in each."
         if self.stopped:
             yield "**Stopped before everything was measured.**"
+        yield from (f"**{sentence}**" for sentence in self.failed)
         yield ""
         goals = [goal for each in full for goal in each.goals()]
         if goals:

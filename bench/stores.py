@@ -107,18 +107,19 @@ def _round(
         for first in range(0, _PUTS * _TASKS, _TASKS):
             tube.put_arrow(_rows(first, kind.utubes))
     place = _Place(location, url)
-    _, told = together(_work, workers, place, seconds, seconds=seconds)
+    began, told = together(_work, workers, place, seconds, seconds=seconds)
     found: Counter[str] = Counter()
-    for counts in told:
-        found.update(counts)
+    for done in told:
+        found.update(done.steps)
     tasks = found["acked"]
     if not 0 < tasks < _PUTS * _TASKS:
         msg = f"{workers} workers did {tasks} tasks in {seconds} s: not to be compared"
         raise BenchError(msg)
-    requests = found["requests"] / workers / tasks
+    requests = max(done.requests for done in told) / tasks
     main = {f"{kind}": requests}
     if not server.is_emulation:
-        main = {f"{kind}": tasks / seconds, f"{kind} | requests": requests}
+        main = {f"{kind}": tasks / (max(done.ended for done in told) - began)}
+        main |= {f"{kind} | requests": requests}
     return main | {
         f"{kind} | decisions": found["decided"] / tasks,
         f"{kind} | conflicts": found["conflicted"] / tasks,
@@ -132,12 +133,23 @@ def _rows(first: int, utubes: int) -> pa.Table:
     return pa.table(rows)
 
 
-def _work(start: Start, place: _Place, seconds: float) -> Mapping[str, int]:
-    """Take and ack for some seconds.
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What a worker got done.
 
-    Returns:
-        The steps of its verbs, its acked tasks, and the requests of all workers in this time.
+    Attributes:
+        steps: How many steps of each kind its verbs made, and how many tasks it has "acked".
+        ended: When its last call returned.
+        requests: Those of all workers together.
     """
+
+    steps: Counter[str]
+    ended: float
+    requests: int
+
+
+def _work(start: Start, place: _Place, seconds: float) -> _Done:
+    """Take and ack for some seconds."""
     steps: Counter[str] = Counter()
 
     def observe(step: str, _operation: str) -> None:
@@ -153,7 +165,7 @@ def _work(start: Start, place: _Place, seconds: float) -> Mapping[str, int]:
         while time.monotonic() < until and (found := tube.take(0)) is not None:
             tube.ack(found.task_id)
             steps["acked"] += 1
+        ended, done = time.monotonic(), Counter(steps)
         # What closes a queue does not count.
         start.wait_for_end()
-        steps["requests"] = requests_of(place.url) - before
-        return dict(steps)
+        return _Done(done, ended, requests_of(place.url) - before)

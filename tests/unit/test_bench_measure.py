@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from bench import batches, threads
+from bench.__main__ import main
 from bench.bars import Bar
 from bench.direct import DirectCommits
 from bench.measure import BenchError, Samples, Spread, by_turns, timed
@@ -16,6 +18,8 @@ from bench.report import Page, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from bench.measure import Sizes
 
 
 def test_spread_of_figures_has_their_quartiles_and_their_middle() -> None:
@@ -100,6 +104,28 @@ def test_page_has_ratios_with_bars_first_then_tables_then_what_is_lost() -> None
     # Nothing of it was measured.
     assert not any("Threads" in line for line in lines)
     assert not any("Stopped" in line for line in lines)
+
+
+def test_group_that_fails_is_told_on_the_page_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(page: Page, _place: Path, _sizes: Sizes) -> None:
+        page.compare("Threads", "tasks/s", []).add("tubeq", {"put": 1.0})
+        raise BenchError("nothing was done")
+
+    def measure(page: Page, _place: Path, _sizes: Sizes) -> None:
+        page.compare("Batches", "tasks/s", []).add("tubeq", {"put": 2.0})
+
+    monkeypatch.setattr(threads, "measure", fail)
+    monkeypatch.setattr(batches, "measure", measure)
+
+    assert main(["--only=threads,batches"]) == 3
+
+    said = capsys.readouterr()
+    assert said.err == "threads: nothing was done\n"
+    assert "**threads ended before everything was measured: nothing was done**" in said.out
+    assert "| put | tubeq | 1 | 1 to 1 | 1 |" in said.out
+    assert "| put | tubeq | 2 | 2 to 2 | 1 |" in said.out
 
 
 def test_direct_commits_put_take_and_ack_a_row_by_one_commit_each(tmp_path: Path) -> None:
