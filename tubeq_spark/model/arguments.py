@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
-from tubeq_spark.model.options import TubeOptions, given_options, put_options, tube_options
+from tubeq_spark.model.options import (
+    PUT_OPTIONS,
+    TubeOptions,
+    given_options,
+    put_options,
+    tube_options,
+)
 from tubeq_spark.model.states import state_of
 from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
-from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, PUT_OPTIONS, Driver
+from tubeq_spark.model.tube_types import BUILT_IN, Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
@@ -76,7 +82,7 @@ def put_call(
     if isinstance(items, str | bytes | dict):
         msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
         raise TypeError(msg)
-    unknown = set(options) - PUT_OPTIONS - {"timeout"}
+    unknown = set(options) - {*PUT_OPTIONS, "timeout"}
     if unknown:
         msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
@@ -243,7 +249,8 @@ def register_driver(
     problem = driver.problem()
     if problem is not None:
         validation.refuse("driver", driver, problem)
-    put_options = driver.put_options | COMMON_PUT_OPTIONS
+    # Every type has the options of the plainest one.
+    put_options = driver.put_options | BUILT_IN["fifo"].put_options
     drivers[name] = replace(driver, name=name, put_options=put_options)
 
 
