@@ -106,11 +106,6 @@ class TaskIndex:
             if len(self._homes) > _MOST_HOMES:
                 del self._homes[next(iter(self._homes))]
 
-    def forget(self, task_id: int) -> None:
-        """Forget a removed task."""
-        with self._lock:
-            self._homes.pop(task_id, None)
-
     def home(self, task_id: int) -> Tube | None:
         """Return the tube of a task; `None` if it is in no supported tube."""
         with self._lock:
