@@ -7,7 +7,7 @@ import logging
 from array import array as IdArray
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -34,7 +34,6 @@ from tubeq_spark.verbs.settle_batch import HeldBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
-    from typing import TypeAlias
 
     from pyspark.sql import DataFrame
 
@@ -76,13 +75,7 @@ class Batch:
         count: The number of tasks when the batch was taken.
     """
 
-    def __init__(
-        self,
-        current: CurrentTube,
-        taken: Taken | None,
-        *,
-        as_arrow: bool,
-    ) -> None:
+    def __init__(self, current: CurrentTube, taken: Taken | None, *, as_arrow: bool) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
         self._as_arrow = as_arrow
         self._current, self._run = current, current.run

@@ -25,25 +25,16 @@ from tubeq_spark.batch import Batch
 from tubeq_spark.errors import TaskNotFoundError
 from tubeq_spark.model import arguments, refusals, validation
 from tubeq_spark.model.arguments import TakeRequest
-from tubeq_spark.model.failures import error_texts
+from tubeq_spark.model.failures import GivenError, GivenErrors, error_texts
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.observe import notebook, progress, statistics
 from tubeq_spark.observe.snapshot import TubeDetails
-from tubeq_spark.payloads.put_table import as_table
+from tubeq_spark.payloads.put_table import ArrowRows, as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import (
-    after_take,
-    exchange,
-    expire,
-    maintain,
-    put,
-    put_rows,
-    read,
-    settle,
-)
+from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs.settle_batch import kick
 from tubeq_spark.verbs.wait import wait_for
 
@@ -58,10 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.model.arguments import Seconds, TaskId, Utubes
-    from tubeq_spark.model.failures import GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.reports import BatchReport, UtubeCounts
-    from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import register_pickle_by_value
 
-from tubeq_spark import FailedTasks, TubeqError
+from tubeq_spark import Batch, BatchReport, FailedTasks, Queue, Tube, TubeqError
 from tubeq_spark.jobs.results import ResultTable
 from tubeq_spark.programs import BadUseError, ExitCode, Stop, load_function, reason_of
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tubeq_spark import Batch, BatchReport, Queue, Tube
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
@@ -19,19 +19,15 @@ from tubeq_spark.model.options import (
     tube_options,
 )
 from tubeq_spark.model.states import state_of
-from tubeq_spark.model.stored_task import new_task
+from tubeq_spark.model.stored_task import StoredTask, new_task
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
 from tubeq_spark.model.tube_types import BUILT_IN, Driver
-from tubeq_spark.task import PutItem, TaskState
+from tubeq_spark.task import PutItem, Task, TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-    from typing import TypeAlias
 
     from tubeq_spark.model.failures import ErrorTexts
-    from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.task import Task
 
     #: A task: its id, or a `Task`.
     TaskId: TypeAlias = int | Task
@@ -99,11 +95,7 @@ def put_call(
 
 
 def prepare(
-    call: PutCall,
-    driver: Driver,
-    tube: TubeOptions,
-    encode: Callable[[Any], Any],
-    now_us: int,
+    call: PutCall, driver: Driver, tube: TubeOptions, encode: Callable[[Any], Any], now_us: int
 ) -> list[StoredTask]:
     """Check all items of a call before anything is written; return their rows. Their ttl begins now.
 

@@ -20,7 +20,7 @@ from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row as columns
-from tubeq_spark.storage.rows import whole_segments
+from tubeq_spark.storage.rows import DueGroup, whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import DueGroup
     from tubeq_spark.storage.statement import Affected, Statement
 
 #: The most groups of due rows, lease segments, or owners of one pass.

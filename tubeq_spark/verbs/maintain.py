@@ -16,7 +16,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Move, Older, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.rows import whole_segments
+from tubeq_spark.storage.rows import SegmentSpan, whole_segments
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import SegmentSpan
     from tubeq_spark.storage.statement import Affected, Statement
 
 log = logging.getLogger(__name__)

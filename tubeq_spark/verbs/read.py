@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from tubeq_spark.model import refusals
 from tubeq_spark.model.failures import kind_of
-from tubeq_spark.model.stored_task import session_of
+from tubeq_spark.model.stored_task import StoredTask, session_of
 from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
-from tubeq_spark.runtime.context import translated
-from tubeq_spark.storage.expression import TRUE, Type, literal, null, row
-from tubeq_spark.task import TaskState
+from tubeq_spark.runtime.context import TubeContext, translated
+from tubeq_spark.storage.expression import TRUE, Expression, Type, literal, null, row
+from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
 
 if TYPE_CHECKING:
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.reports import UtubeCounts
-    from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.note import Commit
-    from tubeq_spark.task import Task
 
 T = TypeVar("T")
 

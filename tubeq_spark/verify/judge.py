@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.model.reports import Violation
-from tubeq_spark.model.takes import begun
+from tubeq_spark.model.takes import Rate, begun
 from tubeq_spark.storage.ended import total
-from tubeq_spark.verify.rows import changed, rows_of, tasks_of
+from tubeq_spark.verify.rows import Row, changed, rows_of, tasks_of
 from tubeq_spark.verify.steps import PUTS, TAKES, fault_of_step
 
 if TYPE_CHECKING:
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.model.takes import Rate
     from tubeq_spark.storage.log.replay import Replayed
     from tubeq_spark.storage.note import Note
-    from tubeq_spark.verify.rows import Row
 
 #: Operations that end tasks which nobody counts as done.
 _UNCOUNTED = {"truncate", "drop", "repair"}

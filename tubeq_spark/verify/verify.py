@@ -13,7 +13,7 @@ from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_tube
 from tubeq_spark.model.reports import VerifyReport
 from tubeq_spark.model.times import to_us
-from tubeq_spark.model.tube_types import BUILT_IN, order_of
+from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
 from tubeq_spark.model.validation import moment
 from tubeq_spark.storage.check import reading_files
 from tubeq_spark.storage.location import TUBES, local_directory
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.store.store import Store
