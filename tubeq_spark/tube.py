@@ -559,7 +559,8 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        return self._take_batch(n, timeout, per_utube, utube, as_arrow=False)
+        asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        return self._take_batch(asked, timeout, as_arrow=False)
 
     def take_arrow(
         self,
@@ -575,18 +576,10 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        return self._take_batch(n, timeout, per_utube, utube, as_arrow=True)
-
-    def _take_batch(
-        self,
-        n: int,
-        timeout: Seconds | None,
-        per_utube: int,
-        utube: Utubes | None,
-        *,
-        as_arrow: bool,
-    ) -> Batch:
         asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        return self._take_batch(asked, timeout, as_arrow=True)
+
+    def _take_batch(self, asked: TakeRequest, timeout: Seconds | None, *, as_arrow: bool) -> Batch:
         request = replace(asked, as_batch=True)
         limit = arguments.timeout(timeout)
 
@@ -795,20 +788,10 @@ class Tube:
         Commits: those of `exchange` for each group of finished tasks; 1 for failed tasks; 1 for a
         renewal. Conflicts as theirs.
         """
+        options = dict(locals())
         from tubeq_spark.workers.start import work  # noqa: PLC0415  few programs need it
 
-        return work(
-            self,
-            handler,
-            threads=threads,
-            batch=batch,
-            per_utube=per_utube,
-            utube=utube,
-            idle=idle,
-            stop=stop,
-            on_error=on_error,
-            time_limit=time_limit,
-        )
+        return work(options.pop("self"), **options)
 
     # -- settling -----------------------------------------------------------------------------
 
