@@ -78,15 +78,15 @@ def put_call(
     if isinstance(items, str | bytes | dict):
         msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
         raise TypeError(msg)
-    unknown = set(options) - {*PUT_OPTIONS, "timeout"}
+    own = dict(options)
+    given = own.pop("timeout", None)
+    unknown = set(own) - set(PUT_OPTIONS)
     if unknown:
         msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
-    given = options.get("timeout")
     seconds = 0.0 if given is None else validation.seconds("timeout", given)
     if seconds and not driver.limited:
         validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
-    own = {name: value for name, value in options.items() if name != "timeout"}
     given_items = list(items)
     if len(given_items) > 1 and own.get("unique") is not None:
         # Only the first item would be added.

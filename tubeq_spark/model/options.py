@@ -17,7 +17,7 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.takes import Rate
-from tubeq_spark.model.times import FOREVER_S, US
+from tubeq_spark.model.times import limited_us
 
 #: The tube types that have an option, as the docs name them.
 ALL, TIMED, LIMITED, SUBQUEUES = "all", "ttl types", "limfifottl", "utube types"
@@ -124,12 +124,12 @@ class TubeOptions(Mapping[str, Any]):
     @property
     def aging_us(self) -> int | None:
         """`aging` in microseconds, at most a hundred years; `None` if waiting does not matter."""
-        return None if self.aging is None else round(min(self.aging, FOREVER_S) * US)
+        return None if self.aging is None else limited_us(self.aging)
 
     @property
     def unique_for_us(self) -> int | None:
         """`unique_for` in microseconds, at most a hundred years; `None` frees a key with the end of its task."""
-        return round(min(self.unique_for, FOREVER_S) * US) if self.unique_for else None
+        return limited_us(self.unique_for) if self.unique_for else None
 
     def to_json(self) -> str:
         """Return the options as JSON text for the registry."""

@@ -187,7 +187,10 @@ def release_taken(
         now_us = ctx.queue.now_us()
         groups = ctx.reader.groups(ctx.table.is_held(owner), now_us, _MOST)
         segments = sorted({group.segment for group in groups})
-        if not segments or _are_to_stay(ctx, unless):
+        if unless is not None and segments:
+            with ctx.queue.engine.operating("read", None):
+                segments = [] if unless() else segments
+        if not segments:
             return Plan(None, lambda _: (0, False))
         rows: list[StoredTask] = []
         if ctx.events.callback is not None:
@@ -216,14 +219,6 @@ def release_taken(
     if count:
         ctx.table_lock.wake_takes()
     return count
-
-
-def _are_to_stay(ctx: TubeContext, unless: Callable[[], bool] | None) -> bool:
-    """Whether the tasks that were found must stay taken."""
-    if unless is None:
-        return False
-    with ctx.queue.engine.operating("read", None):
-        return unless()
 
 
 def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:

@@ -189,7 +189,8 @@ class Take:
 
     def _choose(self, limits: Limits) -> Choice | None:
         """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
-        self._ctx.next_begin.at_us = limits.next_us()
+        # When the first sub-queue that waits because of its rate may go on.
+        self._ctx.next_begin.at_us = min(limits.waiting_for_rate.values(), default=None)
         requests = within(self._requests, limits.tasks)
         if not any(request.count for request in requests):
             return None
