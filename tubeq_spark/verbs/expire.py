@@ -83,7 +83,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
             )
             _queue_events(ctx, for_callback, rows_after(statement.changes, for_callback))
             counted = without_gone(ctx, statement, affected, gone)
-            return _counted(ctx, _changed(groups, counted.updated, counted.deleted))
+            return _counted(ctx, groups, counted.updated, counted.deleted)
 
         return Plan(statement, finish, now_us)
 
@@ -104,42 +104,35 @@ def without_gone(ctx: TubeContext, statement: Statement, affected: Affected, gon
     return replace(affected, updated=affected.updated - kept, deleted=affected.deleted + kept)
 
 
-def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
-    """The groups without the rows that others changed before the statement.
+def _counted(ctx: TubeContext, groups: list[DueGroup], back: int, deleted: int) -> Counter[str]:
+    """Count the events of groups, without rows that others changed before the statement.
 
     The segments may have fewer rows by then. If tasks of several kinds were due, their counts may then be exchanged.
 
     Args:
+        ctx: The tube.
         groups: The due rows.
         back: The number of rows that the statement gave back to the tube.
         deleted: The number of rows that it deleted.
+
+    Returns:
+        The result of `end_due`.
     """
-    changed = []
+    ended = Counter[str]()
     for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
         count = min(group.count, deleted if group.over else back)
-        changed.append(replace(group, count=count))
-        if group.over:
-            deleted -= count
-        else:
-            back -= count
-    return changed
-
-
-def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Counter[str]:
-    """Count the events of groups; return the result of `end_due`."""
-    ended = Counter[str]()
-    for group in groups:
         event = TIMERS[group.state].event
         if event is not None:
-            ctx.events.count(event, group.count)
+            ctx.events.count(event, count)
         if group.over:
-            ctx.events.count("ttl", group.count)
-            ended["expired"] += group.count
-        elif group.state is TaskState.TAKEN:
-            ctx.events.count("bury", group.count if group.worn else 0)
-            ended["released"] += group.count
-        else:
-            ended["readied"] += group.count
+            deleted -= count
+            ctx.events.count("ttl", count)
+            ended["expired"] += count
+            continue
+        back -= count
+        is_taken = group.state is TaskState.TAKEN
+        ended["released" if is_taken else "readied"] += count
+        ctx.events.count("bury", count if is_taken and group.worn else 0)
     return ended
 
 

@@ -90,18 +90,15 @@ def taken_utubes(ctx: TubeContext) -> pa.Table:
     seen, taken, begun = limits.seen, limits.seen.counts(), limits.seen.moments()
     utubes = sorted({*taken, *begun}, key=lambda name: (name is not None, name or ""))
     gates = seen.gates_of(utubes) if seen.numbers else []
-    rows = []
-    for utube, gate in zip(utubes, gates, strict=True):
-        moments = begun[utube].moments if utube in begun else ()
-        rows.append(
-            {
-                "utube": utube,
-                "number": seen.numbers[gate],
-                "taken": taken.get(utube, 0),
-                "last_begun": moments[-1] if moments else None,
-            }
-        )
-    return pa.Table.from_pylist(rows, _TAKEN_UTUBES)
+    columns = {
+        "utube": utubes,
+        "number": [seen.numbers[gate] for gate in gates],
+        "taken": [taken.get(utube, 0) for utube in utubes],
+        "last_begun": [
+            max(begun[of].moments, default=None) if of in begun else None for of in utubes
+        ],
+    }
+    return pa.Table.from_pydict(columns, _TAKEN_UTUBES)
 
 
 def failures(ctx: TubeContext, texts: int) -> dict[str, int]:
