@@ -5,7 +5,7 @@
 
 `fetch(df)` gets the tasks as a DataFrame (`task_id, data, attempts` and more) and returns one with
 a `task_id` for the table of results, or None. The order of the steps, and what a crash between any
-two leaves, is described in `tubeq_spark/jobs/consumer/loop.py`.
+two leaves, is described in `tubeq_spark/jobs/consumer.py`.
 """
 
 from __future__ import annotations

@@ -7,23 +7,14 @@ import functools
 import math
 import sys
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from tubeq_spark.admin import (
-    copying,
-    life,
-    sweeper,
-    tubes,
-)
+from tubeq_spark.admin import copying, life, sweeper, tubes
 from tubeq_spark.admin.engines import Engines, engines_of
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.errors import (
-    InvalidOptionError,
-    StoreError,
-    TubeNotFoundError,
-)
+from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
 from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.arguments import check_new, check_settings, register_driver
 from tubeq_spark.model.ids import require_ids
@@ -41,7 +32,6 @@ if TYPE_CHECKING:
     import datetime as dt
     import uuid
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -85,12 +75,7 @@ def _reopened(
 
         spark = SparkSession.active() if engine == "spark" else SparkSession.getActiveSession()
     queue = Queue(
-        spark,
-        location,
-        config=config,
-        engine=engine,
-        storage_options=storage_options,
-        create=False,
+        spark, location, config=config, engine=engine, storage_options=storage_options, create=False
     )
     return queue.tube(name)
 

@@ -31,26 +31,17 @@ from tubeq_spark.batch import Batch
 from tubeq_spark.errors import CommitUnknownError, StoreError, TaskNotFoundError
 from tubeq_spark.model import arguments, refusals, validation
 from tubeq_spark.model.arguments import TakeRequest
-from tubeq_spark.model.failures import error_texts
+from tubeq_spark.model.failures import GivenError, GivenErrors, error_texts
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.observe import notebook, progress, statistics
 from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import TubeDetails
-from tubeq_spark.payloads.put_table import as_table
+from tubeq_spark.payloads.put_table import ArrowRows, as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import (
-    after_take,
-    exchange,
-    expire,
-    maintain,
-    put,
-    put_rows,
-    read,
-    settle,
-)
+from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs.settle_batch import kick
 from tubeq_spark.verbs.wait import wait_for
 
@@ -65,10 +56,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.model.arguments import Seconds, TaskId, Utubes
-    from tubeq_spark.model.failures import GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.reports import BatchReport, UtubeCounts
-    from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
@@ -582,7 +571,8 @@ class Tube:
 
         Other errors and commits: as `take`, for any number of tasks.
         """
-        return self._take_batch(n, timeout, per_utube, utube, as_arrow=False)
+        asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        return self._take_batch(asked, timeout, as_arrow=False)
 
     def take_arrow(
         self,
@@ -598,18 +588,10 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        return self._take_batch(n, timeout, per_utube, utube, as_arrow=True)
-
-    def _take_batch(
-        self,
-        n: int,
-        timeout: Seconds | None,
-        per_utube: int,
-        utube: Utubes | None,
-        *,
-        as_arrow: bool,
-    ) -> Batch:
         asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        return self._take_batch(asked, timeout, as_arrow=True)
+
+    def _take_batch(self, asked: TakeRequest, timeout: Seconds | None, *, as_arrow: bool) -> Batch:
         request = replace(asked, as_batch=True)
         limit = arguments.timeout(timeout)
 
@@ -822,20 +804,10 @@ class Tube:
         Commits: those of `exchange` for each group of finished tasks; for each group of failed tasks 1 for the
         released and 1 for the buried ones; 1 for each renewal, of all tasks. Conflicts as theirs.
         """
+        options = dict(locals())
         from tubeq_spark.workers.start import work  # noqa: PLC0415  few programs need it
 
-        return work(
-            self,
-            handler,
-            threads=threads,
-            batch=batch,
-            per_utube=per_utube,
-            utube=utube,
-            idle=idle,
-            stop=stop,
-            on_error=on_error,
-            time_limit=time_limit,
-        )
+        return work(options.pop("self"), **options)
 
     # -- settling -----------------------------------------------------------------------------
 

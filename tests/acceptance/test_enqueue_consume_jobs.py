@@ -19,8 +19,8 @@ from tests.acceptance.support import counts
 from tests.beside import beside_spark
 from tests.programs import ROOT, environment
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.jobs.consumer.loop import Consumer, Ending, Settings
-from tubeq_spark.jobs.consumer.results import ResultTable
+from tubeq_spark.jobs.consumer import Consumer, Ending
+from tubeq_spark.jobs.results import ResultTable
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -333,8 +333,14 @@ def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
         )
 
     def consumer(queue: Queue) -> Consumer:
-        settings = Settings(once=True, batch_size=3)
-        return Consumer(queue["work"], two_rows_a_task, results, settings, lambda: False)
+        return Consumer(
+            tube=queue["work"],
+            handler=two_rows_a_task,
+            results=results,
+            stop=lambda: False,
+            once=True,
+            batch_size=3,
+        )
 
     config = QueueConfig(observer=observe)
     first = Queue(spark, location, clock=clock, config=config)

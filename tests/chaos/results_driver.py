@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tubeq_spark import Queue, local_session
-from tubeq_spark.jobs.consumer.results import ResultTable
+from tubeq_spark.jobs.results import ResultTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from filelock import FileLock, Timeout
 from pyspark.sql import functions as F
 
 from tubeq_spark import StoreError
-from tubeq_spark.jobs.consumer.results import ResultTable
+from tubeq_spark.jobs.results import ResultTable
 from tubeq_spark.storage.locks import committer
 from tubeq_spark.storage.locks.committer import Committer, JvmNote
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import configparser
 import datetime as dt
 import doctest
+import inspect
 import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,10 @@ from typer.main import get_command
 import tubeq_spark
 from tests.pages import DOCS, PAGES, ROOT, examples
 from tests.payload_table import COLUMNS, KEPT, VALUES
-from tubeq_spark import TaskState
+from tubeq_spark import PutItem, Queue, TaskState, Tube
 from tubeq_spark.cli.app import app
 from tubeq_spark.model import states
+from tubeq_spark.model.options import OPTIONS, PUT_OPTIONS, TubeOptions
 from tubeq_spark.observe.prometheus import QueueScrape
 from tubeq_spark.testing import InMemoryQueue
 
@@ -66,6 +69,36 @@ def test_table_of_changes_when_compared_is_that_of_the_transitions() -> None:
         (move.event, names(move.before), names(move.after), by(move))
         for move in states.TRANSITIONS.values()
     ]
+
+
+def test_table_of_options_when_compared_is_that_of_the_code() -> None:
+    page = (DOCS / "concepts" / "tubes.md").read_text("utf-8").partition("## Options of a tube")[2]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([\w ]+) \| .* \|$", page, re.MULTILINE)
+    types = [(name, of) for names, of in rows for name in re.findall(r"`(\w+)`", names)]
+
+    assert sorted(types) == sorted((name, option.of) for name, option in OPTIONS.items())
+
+
+def test_signatures_and_docstrings_when_compared_have_the_options_of_the_table() -> None:
+    create, alter = Queue.create_tube, inspect.getdoc(Tube.alter) or ""
+    own = {"self", "name", "type", "if_not_exists", "on_task_change"}
+    given = {n: p.default for n, p in inspect.signature(create).parameters.items() if n not in own}
+    (alterable,) = re.findall(r"Those of `([\w\s]+)`", alter)
+
+    assert given.keys() == described(create) - own == OPTIONS.keys()
+    defaults = TubeOptions()
+    assert all(value in (None, getattr(defaults, name)) for name, value in given.items())
+    assert set(alterable.split()) == {name for name in OPTIONS if OPTIONS[name].alterable}
+    put = inspect.signature(Tube.put).parameters.keys() - {"self", "data", "timeout"}
+    assert put == described(Tube.put) - {"data", "timeout"} == PUT_OPTIONS.keys()
+    item = {field.name for field in fields(PutItem)} - {"data"}
+    assert item == described(PutItem, "Attributes") - {"data"} == PUT_OPTIONS.keys()
+
+
+def described(of: object, section: str = "Args") -> set[str]:
+    """The names in a section of a docstring."""
+    text = (inspect.getdoc(of) or "").partition(f"\n{section}:\n")[2].partition("\n\n")[0]
+    return set(re.findall(r"^    (\w+): ", text, re.MULTILINE))
 
 
 def test_table_of_typed_payloads_when_compared_is_that_of_the_tests() -> None:

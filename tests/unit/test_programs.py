@@ -238,7 +238,7 @@ def test_missing_package_is_named_with_the_extras_that_bring_it(
 
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     # Another test may have imported what it imports.
-    for name in [name for name in sys.modules if name.startswith("tubeq_spark.jobs.consumer")]:
+    for name in [name for name in sys.modules if name.startswith("tubeq_spark.jobs.")]:
         monkeypatch.delitem(sys.modules, name)
     consume = ("consume", "--location=q", "--tube=t", "handlers:work")
     assert run_tubeq(*consume) == ExitCode.BAD_USE

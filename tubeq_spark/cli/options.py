@@ -13,11 +13,13 @@ import typer
 from tubeq_spark.cli.values import moment_of, seconds_of, task_id_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.options import ALTERABLE
+from tubeq_spark.model.options import ALL, KINDS, OPTIONS
 from tubeq_spark.model.takes import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tubeq_spark.model.options import Option
 
 
 def parser(read: Callable[..., Any], *limits: Any) -> Callable[[Any], Any]:
@@ -79,49 +81,29 @@ def _backoff(text: str) -> Backoff:
         raise ValueError(msg) from None
 
 
-def _option(kind: Any, text: str, **how: Any) -> Any:
-    return Annotated[kind | None, typer.Option(help=text, **how)]
-
-
-def _time(text: str) -> Any:
-    return Annotated[float | None, seconds(text)]
-
-
-def _number(text: str) -> Any:
-    return Annotated[int | None, whole(text)]
-
-
-#: The type and the help of each option that has a value.
-_OPTIONS = {
-    "pri": _number("Default priority of its tasks, 0 (the highest) to 2147483647"),
-    "ttl": _time("Default time to live"),
-    "ttr": _time("Default time to run: how long a task may be taken"),
-    "delay": _time("Default delay"),
-    "capacity": _number("Largest number of tasks, 1 or more (limfifottl)"),
-    "storage_mode": _option(str, "default or ready_buffer; both do the same (utube types)"),
-    "schema": _option(str, "DDL of a typed payload"),
-    "max_attempts": _number("Bury a failed task that was taken this many times"),
-    "backoff": _option(
-        Backoff,
-        "Delays of failed tasks, such as first=1,factor=2,most=1h,jitter=0.1 (ttl types)",
-        parser=parser(_backoff),
-        metavar="FIELDS",
-    ),
-    "parallel": _number("Tasks of a sub-queue that may be taken at a time (utube types)"),
-    "rate": _option(
-        Rate,
-        "Most takes from a sub-queue, such as 5/1s or 100/1m (utube types)",
-        parser=parser(_rate),
-        metavar="N/TIME",
-    ),
-    "order": _option(str, "Order of sub-queues: fifo or fair (utube types)"),
-    "most_taken": _number("Tasks of the tube that may be taken at a time"),
-    "aging": _time("Waiting time that equals one priority step (ttl types)"),
-    "unique_for": _time("A unique key is in use at least this long from the put"),
+#: What reads the text of a value of a type, and how the help names it.
+_READERS: dict[Any, tuple[Callable[..., Any], str]] = {
+    int: (whole_of, "N"),
+    float: (seconds_of, "TIME"),
+    str: (str, "TEXT"),
+    Backoff: (_backoff, "FIELDS"),
+    Rate: (_rate, "N/TIME"),
 }
-#: The options of `tubeq create`, and of `tubeq alter`.
-CREATED = _OPTIONS
-ALTERED = {name: option for name, option in _OPTIONS.items() if name in ALTERABLE}
+
+
+def _option(name: str, option: Option) -> Any:
+    """An option of a tube, as an option of a command; `None` if it is not given."""
+    kind = KINDS[name]
+    text = option.text if option.of == ALL else f"{option.text} ({option.of})"
+    if kind is bool:
+        return Annotated[bool | None, typer.Option(f"--{name.replace('_', '-')}", help=text)]
+    read, metavar = _READERS[kind]
+    return Annotated[kind | None, typer.Option(help=text, parser=parser(read), metavar=metavar)]
+
+
+#: The options of `tubeq create`, whose tubes outlive the command, and of `tubeq alter`.
+CREATED = {name: _option(name, of) for name, of in OPTIONS.items() if name != "temporary"}
+ALTERED = {name: option for name, option in CREATED.items() if OPTIONS[name].alterable}
 
 
 def with_options(

@@ -115,12 +115,12 @@ def consume(
     _run(ctx, "consumer", dict(locals()))
 
 
-def _run(ctx: typer.Context, folder: str, options: dict[str, Any], *, create: bool = False) -> None:
+def _run(ctx: typer.Context, name: str, options: dict[str, Any], *, create: bool = False) -> None:
     """Run a program, and end with its exit code.
 
     Args:
         ctx: The call.
-        folder: The folder of the program, in `tubeq_spark.jobs`.
+        name: The module of the program, in `tubeq_spark.jobs`.
         options: The parameters of the command.
         create: Whether to create the queue if the location has none.
     """
@@ -128,7 +128,7 @@ def _run(ctx: typer.Context, folder: str, options: dict[str, Any], *, create: bo
     with call.answering():
         try:
             # By its name, because the programs are above this package in the import order.
-            program = importlib.import_module(f"tubeq_spark.jobs.{folder}.command")
+            program = importlib.import_module(f"tubeq_spark.jobs.{name}")
         except ModuleNotFoundError as error:
             raise BadUseError(str(missing(error, "spark"))) from None
     with call.program(create=create) as (spark, queue), call.logging(options["tube"]):

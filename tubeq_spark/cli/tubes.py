@@ -44,9 +44,6 @@ def create(
     if_same: Annotated[
         bool, typer.Option("--if-same", help="Accept an existing tube only with the given options")
     ] = False,
-    change_feed: Annotated[
-        bool, typer.Option("--change-feed", help="Enable Delta's change data feed")
-    ] = False,
     **options: Any,
 ) -> None:
     """Create a tube, and the queue if the location has none."""
@@ -58,7 +55,6 @@ def create(
                 tube,
                 type_name,
                 if_not_exists="same" if if_same else if_not_exists,
-                change_feed=change_feed,
                 **given,
             )
         shown = {"tube": made.name, "type": made.type, "options": plain_options(made.options)}

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
-from tubeq_spark.model.options import TubeOptions, given_options, put_options, tube_options
+from tubeq_spark.model.options import (
+    PUT_OPTIONS,
+    TubeOptions,
+    given_options,
+    put_options,
+    tube_options,
+)
 from tubeq_spark.model.states import state_of
-from tubeq_spark.model.stored_task import new_task
+from tubeq_spark.model.stored_task import StoredTask, new_task
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
-from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, PUT_OPTIONS, Driver
-from tubeq_spark.task import PutItem, TaskState
+from tubeq_spark.model.tube_types import BUILT_IN, Driver
+from tubeq_spark.task import PutItem, Task, TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-    from typing import TypeAlias
 
     from tubeq_spark.model.failures import ErrorTexts
-    from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.task import Task
 
     #: A task: its id, or a `Task`.
     TaskId: TypeAlias = int | Task
@@ -76,15 +78,15 @@ def put_call(
     if isinstance(items, str | bytes | dict):
         msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
         raise TypeError(msg)
-    unknown = set(options) - PUT_OPTIONS - {"timeout"}
+    own = dict(options)
+    given = own.pop("timeout", None)
+    unknown = set(own) - set(PUT_OPTIONS)
     if unknown:
         msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
-    given = options.get("timeout")
     seconds = 0.0 if given is None else validation.seconds("timeout", given)
     if seconds and not driver.limited:
         validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
-    own = {name: value for name, value in options.items() if name != "timeout"}
     given_items = list(items)
     if len(given_items) > 1 and own.get("unique") is not None:
         # Only the first item would be added.
@@ -93,11 +95,7 @@ def put_call(
 
 
 def prepare(
-    call: PutCall,
-    driver: Driver,
-    tube: TubeOptions,
-    encode: Callable[[Any], Any],
-    now_us: int,
+    call: PutCall, driver: Driver, tube: TubeOptions, encode: Callable[[Any], Any], now_us: int
 ) -> list[StoredTask]:
     """Check all items of a call before anything is written; return their rows. Their ttl begins now.
 
@@ -243,7 +241,8 @@ def register_driver(
     problem = driver.problem()
     if problem is not None:
         validation.refuse("driver", driver, problem)
-    put_options = driver.put_options | COMMON_PUT_OPTIONS
+    # Every type has the options of the plainest one.
+    put_options = driver.put_options | BUILT_IN["fifo"].put_options
     drivers[name] = replace(driver, name=name, put_options=put_options)
 
 

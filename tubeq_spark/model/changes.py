@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from tubeq_spark.model.failures import LEASE_ENDED, Backoff
+from tubeq_spark.model.failures import LEASE_ENDED, Backoff, ErrorTexts
 
 if TYPE_CHECKING:
-    from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
     from tubeq_spark.task import TaskState

@@ -128,11 +128,11 @@ def decode(text: str) -> Any:
     raise UnreadableError(reason)
 
 
-def is_payload(text: str) -> bool:
-    """Whether a text is JSON that a put would store and a take return."""
+def is_payload(text: bytes) -> bool:
+    """Whether a text in UTF-8 is JSON that a put would store and a take return."""
     try:
-        encode(decode(text))
-    except (UnreadableError, InvalidOptionError):
+        encode(decode(text.decode()))
+    except (UnicodeDecodeError, UnreadableError, InvalidOptionError):
         return False
     return True
 
@@ -156,7 +156,7 @@ def bad_texts(column: pa.ChunkedArray) -> int:
     if is_utf8(texts) and _are_parsed(texts):
         texts = texts.filter(_suspicious(texts))
     # The texts are read as bytes, because Python cannot represent invalid UTF-8 as text.
-    return bad + sum(not _is_payload(text) for text in texts.cast(pa.large_binary()).to_pylist())
+    return bad + sum(not is_payload(text) for text in texts.cast(pa.large_binary()).to_pylist())
 
 
 def is_utf8(column: pa.ChunkedArray) -> bool:
@@ -166,13 +166,6 @@ def is_utf8(column: pa.ChunkedArray) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _is_payload(text: bytes) -> bool:
-    try:
-        return is_payload(text.decode())
-    except UnicodeDecodeError:
-        return False
 
 
 def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,98 +1,108 @@
-"""The options of tubes and puts: they are validated once, and then plain data."""
+"""The options of tubes and of puts, each described once.
+
+`TubeOptions` has those of tubes, and `PUT_OPTIONS` those of puts. The checks, the types of tubes, the record in the
+registry, `alter`, `tubeq create`, `tubeq alter` and `tubeq show` all follow from these tables. Only the signatures of
+`Queue.create_tube`, `Tube.put` and `PutItem` repeat the names; a test compares them and the docs.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import Any, get_args, get_type_hints
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.takes import Rate
-from tubeq_spark.model.times import FOREVER_S, US
+from tubeq_spark.model.times import limited_us
 
-#: Options whose values are objects with fields.
-_PARTS = {"backoff": Backoff, "rate": Rate}
-
-
-def _ddl(name: str, value: Any) -> str:
-    if not (isinstance(value, str) and value.strip()):
-        validation.refuse(
-            name, value, "the DDL of the payload's columns, such as 'url STRING, n INT'"
-        )
-    return value
-
-
-#: The check of each option of a tube or a put.
-_CHECKS = {
-    "pri": validation.pri,
-    "ttl": validation.seconds,
-    "ttr": validation.lease,
-    "delay": validation.seconds,
-    "capacity": lambda name, value: validation.count(name, value, least=1),
-    "max_attempts": validation.attempts,
-    "change_feed": validation.boolean,
-    "temporary": validation.boolean,
-    "backoff": lambda name, value: validation.instance(name, value, Backoff),
-    "parallel": lambda name, value: validation.count(name, value, least=1),
-    "rate": lambda name, value: validation.instance(name, value, Rate),
-    "order": lambda name, value: validation.one_of(name, value, ("fifo", "fair")),
-    "most_taken": lambda name, value: validation.count(name, value, least=1),
-    "aging": validation.lease,
-    "unique_for": validation.seconds,
-    "storage_mode": lambda name, value: validation.one_of(name, value, ("default", "ready_buffer")),
-    "schema": _ddl,
-    "utube": validation.utube,
-    "unique": validation.unique,
-}
+#: The tube types that have an option, as the docs name them.
+ALL, TIMED, LIMITED, SUBQUEUES = "all", "ttl types", "limfifottl", "utube types"
 #: The least and the greatest rank; greater and smaller ones are stored as these.
 LEAST_RANK, MOST_RANK = -(1 << 63) + 1, (1 << 63) - 1
+#: The checks of the values of a type, for options without a check of their own.
+_CHECKS: dict[Any, Callable[[str, Any], Any]] = {
+    int: partial(validation.count, least=1),
+    float: validation.seconds,
+    bool: validation.boolean,
+    Backoff: partial(validation.instance, kind=Backoff),
+    Rate: partial(validation.instance, kind=Rate),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of tubes or of puts. Durations are in seconds.
+
+    Attributes:
+        of: The tube types that have it.
+        text: What it is.
+        check: Returns a value, given after the name, as it is stored; refuses one that is out of range. By default
+            that of its type.
+        alterable: Whether `alter` can change it.
+    """
+
+    of: str
+    text: str
+    check: Callable[[str, Any], Any] | None = None
+    alterable: bool = True
+
+
+def _option(of: str, text: str, default: Any = None, check: Any = None, **more: bool) -> Any:
+    """A field with its default and its `Option`."""
+    return field(default=default, metadata={"option": Option(of, text, check, **more)})
+
+
+def _either(*values: str) -> Callable[[str, Any], str]:
+    return partial(validation.one_of, allowed=values)
 
 
 @dataclass(frozen=True, slots=True)
 class TubeOptions(Mapping[str, Any]):
-    """The options of a tube, readable as attributes and as a mapping.
+    """The options of a tube, readable as attributes and as a mapping. `None` sets no limit, or no default."""
 
-    Attributes:
-        pri: Default priority of its tasks.
-        ttl: Default time to live in seconds; `None` is unlimited.
-        ttr: Default time to run in seconds; `None` means the task's ttl.
-        delay: Default delay in seconds.
-        capacity: Most tasks that it may hold; `None` is unlimited.
-        storage_mode: `"default"` or `"ready_buffer"`.
-        schema: DDL of its typed payload; `None` is JSON.
-        max_attempts: A task that was taken this many times is buried when it is released or its lease ends; `None`:
-            never.
-        change_feed: Whether Delta's change data feed is on.
-        temporary: Whether it is dropped when the queue object that created it closes.
-        backoff: The delays of failed tasks; `None`: they are ready at once.
-        parallel: How many tasks of one sub-queue may be taken at a time; with 1 one take holds it.
-        rate: How many leases of one sub-queue may begin in some seconds; `None` is any number.
-        order: `"fifo"`, or `"fair"` among sub-queues of one priority.
-        most_taken: How many tasks of the tube may be taken at a time; `None` is any number.
-        aging: Seconds of waiting that weigh as much as one step of priority; `None`: waiting weighs nothing.
-        unique_for: A unique key is in use while its task is stored, and at least this many seconds from the put.
-    """
-
-    pri: int = 0
-    ttl: float | None = None
-    ttr: float | None = None
-    delay: float = 0.0
-    capacity: int | None = None
-    storage_mode: str = "default"
-    schema: str | None = None
-    max_attempts: int | None = None
-    change_feed: bool = False
-    temporary: bool = False
-    backoff: Backoff | None = None
-    parallel: int = 1
-    rate: Rate | None = None
-    order: str = "fifo"
-    most_taken: int | None = None
-    aging: float | None = None
-    unique_for: float | None = None
+    pri: int = _option(TIMED, "Default priority of its tasks; 0 is the highest", 0, validation.pri)
+    ttl: float | None = _option(TIMED, "Default time to live")
+    ttr: float | None = _option(
+        TIMED, "Default time to run of a taken task", None, validation.lease
+    )
+    delay: float = _option(TIMED, "Default delay", 0.0)
+    capacity: int | None = _option(LIMITED, "Largest number of tasks")
+    storage_mode: str = _option(
+        SUBQUEUES,
+        "default or ready_buffer",
+        "default",
+        _either("default", "ready_buffer"),
+        alterable=False,
+    )
+    schema: str | None = _option(ALL, "DDL of a payload", None, validation.ddl, alterable=False)
+    max_attempts: int | None = _option(
+        ALL, "Bury a failed task that was taken this many times", None, validation.attempts
+    )
+    change_feed: bool = _option(
+        ALL, "Enable Delta's change data feed", default=False, alterable=False
+    )
+    temporary: bool = _option(ALL, "Drop it with its queue object", default=False, alterable=False)
+    backoff: Backoff | None = _option(  # noqa: RUF009  (a field)
+        TIMED, "Delays of failed tasks, such as first=1,factor=2,most=1h,jitter=0.1"
+    )
+    parallel: int = _option(SUBQUEUES, "Tasks of a sub-queue that may be taken at a time", 1)
+    rate: Rate | None = _option(  # noqa: RUF009  (as above)
+        SUBQUEUES, "Most takes from a sub-queue, such as 5/1s or 100/1m"
+    )
+    order: str = _option(
+        SUBQUEUES, "Order of sub-queues: fifo or fair", "fifo", _either("fifo", "fair")
+    )
+    most_taken: int | None = _option(ALL, "Tasks of the tube that may be taken at a time")
+    aging: float | None = _option(
+        TIMED, "Waiting time that equals one priority step", None, validation.lease
+    )
+    unique_for: float | None = _option(
+        ALL, "A unique key is in use at least this long from the put", alterable=False
+    )
 
     def __post_init__(self) -> None:
         """Refuse a combination that is not allowed."""
@@ -100,26 +110,26 @@ class TubeOptions(Mapping[str, Any]):
             validation.refuse("order", self.order, "'fifo' in a tube with aging")
 
     def __getitem__(self, key: str) -> Any:
-        if key not in _NAMES:
+        if key not in OPTIONS:
             raise KeyError(key)
         # The ttr of a task if neither the put nor the tube sets one.
         return self.ttl if key == "ttr" and self.ttr is None else getattr(self, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
+        return iter(OPTIONS)
 
     def __len__(self) -> int:
-        return len(_NAMES)
+        return len(OPTIONS)
 
     @property
     def aging_us(self) -> int | None:
         """`aging` in microseconds, at most a hundred years; `None` if waiting does not matter."""
-        return None if self.aging is None else round(min(self.aging, FOREVER_S) * US)
+        return None if self.aging is None else limited_us(self.aging)
 
     @property
     def unique_for_us(self) -> int | None:
         """`unique_for` in microseconds, at most a hundred years; `None` frees a key with the end of its task."""
-        return round(min(self.unique_for, FOREVER_S) * US) if self.unique_for else None
+        return limited_us(self.unique_for) if self.unique_for else None
 
     def to_json(self) -> str:
         """Return the options as JSON text for the registry."""
@@ -135,20 +145,27 @@ class TubeOptions(Mapping[str, Any]):
     def from_json(cls, text: str) -> TubeOptions:
         """Parse the text of `to_json`."""
         found = json.loads(text)
-        options = {name: found[name] for name in _NAMES if name in found}
+        options = {name: found[name] for name in OPTIONS if name in found}
         # In the registry the value of `temporary` may be the owner of the tube.
         options["temporary"] = bool(options.get("temporary"))
-        for name, kind in _PARTS.items():
-            if options.get(name) is not None:
+        for name, kind in KINDS.items():
+            if kind in (Backoff, Rate) and options.get(name) is not None:
                 options[name] = kind(**options[name])
         return cls(**options)
 
 
-_NAMES = tuple(f.name for f in fields(TubeOptions))
+#: The options of tubes by name, and the types of their values.
+OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(TubeOptions)}
+KINDS: dict[str, Any] = {
+    name: next(iter(get_args(hint)), hint) for name, hint in get_type_hints(TubeOptions).items()
+}
+#: The options of puts. The first ones have their defaults in the tube.
+PUT_OPTIONS = {name: OPTIONS[name] for name in ("pri", "ttl", "ttr", "delay")} | {
+    "utube": Option(SUBQUEUES, "Its sub-queue", validation.utube),
+    "unique": Option(ALL, "Its key, which no other stored task has", validation.unique),
+}
 #: Default values that count as not given, so that every type allows them.
 _PLAIN = {f.name: f.default for f in fields(TubeOptions) if f.name not in ("pri", "delay")}
-#: Options that `alter` changes.
-ALTERABLE = frozenset(_NAMES) - {"storage_mode", "schema", "change_feed", "temporary", "unique_for"}
 
 
 def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> TubeOptions:
@@ -189,12 +206,12 @@ def altered(
         InvalidOptionError: A value is out of range, or the type or `alter` lacks the option.
         TypeError: There is no such option.
     """
-    unknown = set(given) - set(_NAMES)
+    unknown = set(given) - set(OPTIONS)
     if unknown:
         msg = f"alter() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
     for name in given:
-        if name not in ALTERABLE:
+        if not OPTIONS[name].alterable:
             validation.refuse(name, given[name], "absent: only create_tube sets it")
     checked = tube_options(given, allowed, type_name)
     # With a capacity the `key` of a put is stored in another way, so after a change the same key would put twice.
@@ -219,7 +236,12 @@ def put_options(
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
+    options, checked = OPTIONS | PUT_OPTIONS, {}
+    for name, value in given.items():
+        if value is not None:
+            check = options[name].check or _CHECKS[KINDS[name]]
+            checked[name] = check(name, value)
+    return checked
 
 
 def _refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> None:

@@ -8,16 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model import json_payload
-from tubeq_spark.model.options import rank_of
+from tubeq_spark.model.options import TubeOptions, rank_of
 from tubeq_spark.model.states import due
 from tubeq_spark.model.times import from_us, of_us, plus, seconds_from_us, us_from_seconds
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
-    from tubeq_spark.model.options import TubeOptions
 
 log = logging.getLogger(__name__)
 

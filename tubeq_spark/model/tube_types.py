@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.options import ALL, LIMITED, OPTIONS, PUT_OPTIONS, SUBQUEUES, TIMED
+
 if TYPE_CHECKING:
-    from tubeq_spark.model.options import TubeOptions
+    from collections.abc import Mapping
+
+    from tubeq_spark.model.options import Option, TubeOptions
     from tubeq_spark.model.stored_task import StoredTask
 
-#: Options of `create_tube` that every type has.
-COMMON_OPTIONS = frozenset(
-    {"temporary", "schema", "max_attempts", "change_feed", "most_taken", "unique_for"}
-)
-#: Options of tubes and puts in types with ttl.
-TIMED_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay"})
-#: Options of `create_tube` in types with ttl.
-TIMED_TUBE_OPTIONS = TIMED_OPTIONS | {"backoff", "aging"}
-#: Options of `create_tube` in types with sub-queues.
-SUBQUEUE_OPTIONS = frozenset({"storage_mode", "parallel", "rate", "order"})
-_TUBE_OPTIONS = COMMON_OPTIONS | TIMED_TUBE_OPTIONS | SUBQUEUE_OPTIONS | {"capacity"}
-#: Options of puts that every type has.
-COMMON_PUT_OPTIONS = frozenset({"unique"})
-PUT_OPTIONS = COMMON_PUT_OPTIONS | TIMED_OPTIONS | {"utube"}
 _ORDERS = (("task_id",), ("pri", "task_id"))
 #: The order of a tube with aging.
 AGED = ("rank", "task_id")
@@ -56,9 +46,9 @@ class Driver:
         """A sentence about the error in the declaration; `None` if it is valid."""
         if self.order not in _ORDERS:
             return f"order one of {_ORDERS}"
-        if not self.tube_options <= _TUBE_OPTIONS:
-            return f"tube_options among {', '.join(sorted(_TUBE_OPTIONS))}"
-        if not self.put_options <= PUT_OPTIONS:
+        if not self.tube_options <= set(OPTIONS):
+            return f"tube_options among {', '.join(sorted(OPTIONS))}"
+        if not self.put_options <= set(PUT_OPTIONS):
             return f"put_options among {', '.join(sorted(PUT_OPTIONS))}"
         if "utube" in self.put_options and not self.subqueues:
             return "subqueues=True, where utube is an option of put"
@@ -67,46 +57,35 @@ class Driver:
         return None
 
 
-#: fifo: tasks are taken in the order of put.
-FIFO = Driver("fifo", COMMON_OPTIONS, COMMON_PUT_OPTIONS, order=("task_id",), timed=False)
+def _built_in(name: str, *groups: str) -> Driver:
+    """A type that has the options of some groups."""
 
-#: fifottl: fifo with priorities, delays, a time to live and a time to run.
-FIFOTTL = Driver(
-    name="fifottl",
-    tube_options=COMMON_OPTIONS | TIMED_TUBE_OPTIONS,
-    put_options=COMMON_PUT_OPTIONS | TIMED_OPTIONS,
-    order=("pri", "task_id"),
-    timed=True,
-)
+    def names(options: Mapping[str, Option]) -> frozenset[str]:
+        return frozenset(name for name, option in options.items() if option.of in (ALL, *groups))
 
-#: limfifottl: fifottl with a limit for the number of tasks in all states.
-LIMFIFOTTL = replace(
-    FIFOTTL,
-    name="limfifottl",
-    tube_options=FIFOTTL.tube_options | {"capacity"},
-    limited=True,
-)
+    return Driver(
+        name,
+        names(OPTIONS),
+        names(PUT_OPTIONS),
+        order=_ORDERS[TIMED in groups],
+        timed=TIMED in groups,
+        limited=LIMITED in groups,
+        subqueues=SUBQUEUES in groups,
+    )
 
-#: utube: fifo with sub-queues; one consumer at a time holds tasks of a sub-queue.
-UTUBE = replace(
-    FIFO,
-    name="utube",
-    tube_options=FIFO.tube_options | SUBQUEUE_OPTIONS,
-    put_options=FIFO.put_options | {"utube"},
-    subqueues=True,
-)
-
-#: utubettl: fifottl with sub-queues; one consumer at a time holds tasks of a sub-queue.
-UTUBETTL = replace(
-    FIFOTTL,
-    name="utubettl",
-    tube_options=FIFOTTL.tube_options | SUBQUEUE_OPTIONS,
-    put_options=FIFOTTL.put_options | {"utube"},
-    subqueues=True,
-)
 
 #: The built-in types.
-BUILT_IN = {driver.name: driver for driver in (FIFO, FIFOTTL, LIMFIFOTTL, UTUBE, UTUBETTL)}
+BUILT_IN = {
+    # Tasks are taken in the order of put.
+    "fifo": _built_in("fifo"),
+    # With priorities, delays, a time to live and a time to run.
+    "fifottl": _built_in("fifottl", TIMED),
+    # With a limit for the number of tasks in all states, too.
+    "limfifottl": _built_in("limfifottl", TIMED, LIMITED),
+    # With sub-queues: one consumer at a time holds tasks of one.
+    "utube": _built_in("utube", SUBQUEUES),
+    "utubettl": _built_in("utubettl", TIMED, SUBQUEUES),
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)

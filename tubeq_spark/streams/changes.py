@@ -19,14 +19,13 @@ from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.note import new_operation_id
 from tubeq_spark.storage.spark import task_frames
-from tubeq_spark.storage.statement import Statement
+from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.verbs import read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected
 
 #: The operations that create a table, or adapt the table of an earlier tube. The change feed begins there.
 _MADE = frozenset({"CREATE TABLE", "SET TBLPROPERTIES"})

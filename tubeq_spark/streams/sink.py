@@ -133,10 +133,7 @@ def _identity(df: DataFrame, batch: int, name: str | None) -> PutIdentity:
 
 
 def _put(
-    current: CurrentTube,
-    frame: CountedFrame,
-    identity: PutIdentity,
-    timeout: float | None,
+    current: CurrentTube, frame: CountedFrame, identity: PutIdentity, timeout: float | None
 ) -> Added:
     ctx = current.ctx
     # The keys of some rows may exist.

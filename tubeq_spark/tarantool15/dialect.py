@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.queue import Queue
+    from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
@@ -147,7 +148,7 @@ class Queue15:
 
         Commits: 1, as `Tube.ack`.
         """
-        return self._settled(task_id, lambda tube, number: tube.ack(number), held=True, gone=True)
+        return self._settled(task_id, lambda tube, number: tube.ack(number), held=True)
 
     def release(self, task_id: int, delay: float | None = None, ttl: float | None = None) -> Task15:
         """Release a task to its old place in the order.
@@ -172,10 +173,8 @@ class Queue15:
         def verb(tube: Tube, number: int) -> Task:
             if not life:
                 return tube.release(number, delay=wait)
-            wait_us, life_us = us_from_seconds(wait), us_from_seconds(life)
-            return perform_in(
-                tube, lambda ctx: verbs.release(ctx, number, wait_us, life_us), name="release"
-            )
+            times = us_from_seconds(wait), us_from_seconds(life)
+            return perform_in(tube, lambda ctx: verbs.release(ctx, number, *times), name="release")
 
         return self._settled(task_id, verb, held=True)
 
@@ -190,11 +189,7 @@ class Queue15:
 
         Commits: 1. Conflicts only with commits that end this lease.
         """
-
-        def verb(tube: Tube, number: int) -> Task:
-            return perform_in(tube, lambda ctx: verbs.requeue(ctx, number), name="requeue")
-
-        return self._settled(task_id, verb, held=True)
+        return self._changed(task_id, "requeue", verbs.requeue)
 
     def done(self, task_id: int, *data: Any) -> Task15:
         """Keep a held task in state done, with these fields (JSON values) as its data; return it.
@@ -208,11 +203,9 @@ class Queue15:
 
         Commits: 1. Conflicts only with commits that end this lease.
         """
-
-        def verb(tube: Tube, number: int) -> Task:
-            return perform_in(tube, lambda ctx: verbs.done(ctx, number, list(data)), name="done")
-
-        return self._settled(task_id, verb, held=True)
+        return self._changed(
+            task_id, "done", lambda ctx, number: verbs.done(ctx, number, list(data))
+        )
 
     # -- both ---------------------------------------------------------------------------------
 
@@ -264,7 +257,7 @@ class Queue15:
 
         Commits: 1, as `Tube.delete`.
         """
-        return self._settled(task_id, lambda tube, number: tube.delete(number), gone=True)
+        return self._settled(task_id, lambda tube, number: tube.delete(number))
 
     def truncate(self, tube: str) -> None:
         """Remove all tasks of a tube, including done ones.
@@ -363,23 +356,20 @@ class Queue15:
             try:
                 return verb(tube, number)
             except TubeNotFoundError:
-                self._index.forget(number)
+                pass  # the task was dropped with it
         raise refusals.not_held(number) if held else refusals.no_task(number)
 
     def _settled(
-        self,
-        task_id: int,
-        verb: Callable[[Tube, int], Task],
-        *,
-        held: bool = False,
-        gone: bool = False,
+        self, task_id: int, verb: Callable[[Tube, int], Task], *, held: bool = False
     ) -> Task15:
-        """Run a verb as `_by_id` does, and convert its task, which is `gone` then or stays."""
-
-        def settle(tube: Tube, number: int) -> Task15:
-            task = verb(tube, number)
-            if gone:
-                self._index.forget(number)
-            return task15(task, tube)
-
+        """Run a verb as `_by_id` does, and convert its task."""
+        settle = lambda tube, number: task15(verb(tube, number), tube)  # noqa: E731
         return self._by_id(task_id, settle, held=held)
+
+    def _changed(self, task_id: int, name: str, verb: Callable[[TubeContext, int], Task]) -> Task15:
+        """Run a verb that `Tube` does not have on a task that this session holds."""
+
+        def change(tube: Tube, number: int) -> Task:
+            return perform_in(tube, lambda ctx: verb(ctx, number), name=name)
+
+        return self._settled(task_id, change, held=True)

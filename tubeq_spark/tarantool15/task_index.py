@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin.tubes import context_of, perform_in
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
-from tubeq_spark.model.tube_types import TIMED_OPTIONS
+from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.tarantool15.tasks import USUAL_PRI, stored_pri
 
 if TYPE_CHECKING:
@@ -106,11 +106,6 @@ class TaskIndex:
             if len(self._homes) > _MOST_HOMES:
                 del self._homes[next(iter(self._homes))]
 
-    def forget(self, task_id: int) -> None:
-        """Forget a removed task."""
-        with self._lock:
-            self._homes.pop(task_id, None)
-
     def home(self, task_id: int) -> Tube | None:
         """Return the tube of a task; `None` if it is in no supported tube."""
         with self._lock:
@@ -126,7 +121,8 @@ class TaskIndex:
 
 def _fits(tube: Tube) -> bool:
     driver, order = context_of(tube).driver, context_of(tube).table.order
-    return driver.timed and order[0] == "pri" and driver.put_options >= TIMED_OPTIONS
+    has_options = driver.put_options >= BUILT_IN["fifottl"].put_options
+    return driver.timed and order[0] == "pri" and has_options
 
 
 def _has(tube: Tube, task_id: int) -> bool:

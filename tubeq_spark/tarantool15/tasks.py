@@ -17,14 +17,13 @@ from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.model import validation
 from tubeq_spark.model.times import from_us, seconds_from_us
 from tubeq_spark.model.validation import PRI_MAX
-from tubeq_spark.observe.statistics import statistics_of
+from tubeq_spark.observe.statistics import TubeStatistics, statistics_of
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.tube import Tube
 
 #: The priority of a task that was put without one.

@@ -24,7 +24,7 @@ from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted
-from tubeq_spark.task import TaskState
+from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import without_gone
 from tubeq_spark.verbs.settle import GIVE_BACK, Decision, settlement
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.task import Task
 
 log = logging.getLogger(__name__)
 #: If a take that no caller got cannot be undone, it is tried so often; then a thread of the session repeats it.

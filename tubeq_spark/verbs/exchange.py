@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.arguments import TakeRequest
@@ -33,13 +33,6 @@ Request = TypeVar("Request")
 TRIES = 2
 
 
-class _Exchanged(NamedTuple):
-    """The acked tasks, and the taken tasks of each call."""
-
-    acked: list[Task]
-    took: list[Taken | None]
-
-
 def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Taken | None:
     """Ack tasks and take the next ones in one commit; return the taken tasks, which are not handed out yet.
 
@@ -47,13 +40,12 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
     come first, the ack is a commit of its own, and the take another one.
     """
     take = Take(ctx, [request])
-    exchanged = _exchange(ctx, ids, take)
-    if exchanged is None:
+    acked, took = _exchange(ctx, ids, take)
+    if acked is None:
         ack(ctx, ids)
         if not take.take_ids:
             return None
     try:
-        took = None if exchanged is None else exchanged.took
         (taken,) = take_group(ctx, [request], took)
     except Exception:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
@@ -61,11 +53,14 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
     return taken
 
 
-def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | None:
+def _exchange(
+    ctx: TubeContext, ids: Sequence[int], take: Take
+) -> tuple[list[Task], list[Taken | None]] | tuple[None, None]:
     """Ack tasks and take the next ones by one statement.
 
     Returns:
-        The result; `None` if nothing was done, because no task is ready or other commits came first.
+        The acked tasks, and the taken ones of each call; `None` if nothing was done, because no task is ready or other
+        commits came first.
     """
     attempts, found = count(1), list["StoredTask"]()
 
@@ -81,19 +76,17 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | 
         return take.plan(found) or nothing
 
     took = take.commit("exchange", decide)
-    return None if took is None else _acked(ctx, found, took)
-
-
-def _acked(ctx: TubeContext, found: Sequence[StoredTask], took: list[Taken | None]) -> _Exchanged:
-    """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
+    if took is None:
+        return None, None
     ctx.queue.held_tasks.left(ctx.record.id, found)
     try:
         acked = ctx.events.record("ack", found, TaskState.DONE)
     except Exception:
+        # No call gets the taken tasks.
         give_up_all(ctx, [taken for taken in took if taken is not None])
         raise
     ctx.table_lock.wake_takes()
-    return _Exchanged(acked, took)
+    return acked, took
 
 
 # -- acks and takes of threads ---------------------------------------------------------------------
@@ -126,17 +119,17 @@ def _as_one(
     if ctx.driver.subqueues or ctx.table.change_feed or ctx.queue.engine.committer() is not None:
         return None
     try:
-        exchanged = _exchange(ctx, ids, Take(ctx, takes))
+        acked, took = _exchange(ctx, ids, Take(ctx, takes))
     except CommitUnknownError:
         raise
     except TubeqError:
         return None
-    if exchanged is None:
+    if acked is None:
         return None
-    tasks = iter(exchanged.acked)
-    acked = [list(islice(tasks, len(some))) for some in acks]
+    tasks = iter(acked)
     # The acks are committed, so their calls must not fail.
-    return acked, _apart(ctx, lambda ctx, takes: take_group(ctx, takes, exchanged.took), takes)
+    taken = _apart(ctx, lambda ctx, takes: take_group(ctx, takes, took), takes)
+    return [list(islice(tasks, len(some))) for some in acks], taken
 
 
 def _apart(

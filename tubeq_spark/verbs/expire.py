@@ -20,7 +20,7 @@ from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row as columns
-from tubeq_spark.storage.rows import whole_segments
+from tubeq_spark.storage.rows import DueGroup, whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import DueGroup
     from tubeq_spark.storage.statement import Affected, Statement
 
 #: The most groups of due rows, lease segments, or owners of one pass.
@@ -84,7 +83,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
             )
             _queue_events(ctx, for_callback, rows_after(statement.changes, for_callback))
             counted = without_gone(ctx, statement, affected, gone)
-            return _counted(ctx, _changed(groups, counted.updated, counted.deleted))
+            return _counted(ctx, groups, counted.updated, counted.deleted)
 
         return Plan(statement, finish, now_us)
 
@@ -105,42 +104,35 @@ def without_gone(ctx: TubeContext, statement: Statement, affected: Affected, gon
     return replace(affected, updated=affected.updated - kept, deleted=affected.deleted + kept)
 
 
-def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
-    """The groups without the rows that others changed before the statement.
+def _counted(ctx: TubeContext, groups: list[DueGroup], back: int, deleted: int) -> Counter[str]:
+    """Count the events of groups, without rows that others changed before the statement.
 
     The segments may have fewer rows by then. If tasks of several kinds were due, their counts may then be exchanged.
 
     Args:
+        ctx: The tube.
         groups: The due rows.
         back: The number of rows that the statement gave back to the tube.
         deleted: The number of rows that it deleted.
+
+    Returns:
+        The result of `end_due`.
     """
-    changed = []
+    ended = Counter[str]()
     for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
         count = min(group.count, deleted if group.over else back)
-        changed.append(replace(group, count=count))
-        if group.over:
-            deleted -= count
-        else:
-            back -= count
-    return changed
-
-
-def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Counter[str]:
-    """Count the events of groups; return the result of `end_due`."""
-    ended = Counter[str]()
-    for group in groups:
         event = TIMERS[group.state].event
         if event is not None:
-            ctx.events.count(event, group.count)
+            ctx.events.count(event, count)
         if group.over:
-            ctx.events.count("ttl", group.count)
-            ended["expired"] += group.count
-        elif group.state is TaskState.TAKEN:
-            ctx.events.count("bury", group.count if group.worn else 0)
-            ended["released"] += group.count
-        else:
-            ended["readied"] += group.count
+            deleted -= count
+            ctx.events.count("ttl", count)
+            ended["expired"] += count
+            continue
+        back -= count
+        is_taken = group.state is TaskState.TAKEN
+        ended["released" if is_taken else "readied"] += count
+        ctx.events.count("bury", count if is_taken and group.worn else 0)
     return ended
 
 
@@ -188,7 +180,10 @@ def release_taken(
         now_us = ctx.queue.now_us()
         groups = ctx.reader.groups(ctx.table.is_held(owner), now_us, _MOST)
         segments = sorted({group.segment for group in groups})
-        if not segments or _are_to_stay(ctx, unless):
+        if unless is not None and segments:
+            with ctx.queue.engine.operating("read", None):
+                segments = [] if unless() else segments
+        if not segments:
             return Plan(None, lambda _: (0, False))
         rows: list[StoredTask] = []
         if ctx.events.callback is not None:
@@ -217,14 +212,6 @@ def release_taken(
     if count:
         ctx.table_lock.wake_takes()
     return count
-
-
-def _are_to_stay(ctx: TubeContext, unless: Callable[[], bool] | None) -> bool:
-    """Whether the tasks that were found must stay taken."""
-    if unless is None:
-        return False
-    with ctx.queue.engine.operating("read", None):
-        return unless()
 
 
 def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:

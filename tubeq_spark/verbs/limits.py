@@ -102,10 +102,6 @@ class Limits:
         moments = [min(at_us, self.now_us) + rate.period_us for at_us in last["at"].to_pylist()]
         return dict(zip(last["utube"].to_pylist(), moments, strict=True))
 
-    def next_us(self) -> int | None:
-        """The moment at which the first sub-queue that waits because of its rate may go on."""
-        return min(self.waiting_for_rate.values(), default=None)
-
     def in_turn(self, heads: pa.Table) -> pa.Table:
         """Sub-queues by their priorities, and then by the time since which each waits.
 

@@ -16,7 +16,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Move, Older, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.rows import whole_segments
+from tubeq_spark.storage.rows import SegmentSpan, whole_segments
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import SegmentSpan
     from tubeq_spark.storage.statement import Affected, Statement
 
 log = logging.getLogger(__name__)
@@ -51,26 +50,9 @@ def truncate(ctx: TubeContext) -> None:
     more = bool(newest)
     while more:
         more = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
-    _free_keys(ctx, now_us)
+    if ctx.table.unique_for_us is not None:
+        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _without_keys(ctx, now_us))
     ctx.table_lock.wake_takes()
-
-
-def _free_keys(ctx: TubeContext, until_us: int) -> None:
-    """Free the keys that were put up to a moment. At most one commit, none if no key is kept."""
-    if ctx.table.unique_for_us is None:
-        return
-
-    def attempt() -> Plan[None]:
-        now_us = ctx.queue.now_us()
-        found = ctx.reader.kept_keys(now_us, until_us)
-        segments = [keys.segment for keys in found if keys.over]
-        if not segments:
-            return Plan(None, lambda _: None)
-        (dest,) = ctx.queue.session.segments(1)
-        statement = ctx.writer.fold_kept_keys(segments, dest, now_us, until_us)
-        return Plan(statement, lambda _: None, now_us)
-
-    ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
 
 
 def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int, int]) -> Statement:
@@ -176,26 +158,26 @@ def fold_kept_keys(ctx: TubeContext) -> int:
     """
     if ctx.table.unique_for_us is None:
         return 0
-    config = ctx.queue.config
+    return _fold(ctx, lambda: _without_keys(ctx))
 
-    def attempt() -> Plan[int]:
-        now_us = ctx.queue.now_us()
-        found = ctx.reader.kept_keys(now_us)
+
+def _without_keys(ctx: TubeContext, until_us: int | None = None) -> Plan[int]:
+    """Plan the removal of rows of keys: those that are due and worth it, or all that were put up to a moment."""
+    config, now_us = ctx.queue.config, ctx.queue.now_us()
+    found = ctx.reader.kept_keys(now_us, until_us)
+    if until_us is not None:
+        segments = [each.segment for each in found if each.over]
+    else:
         segments = [each.segment for each in found if 2 * each.over >= each.rows]
-        tiny = [
-            each.segment
-            for each in found
-            if each.rows <= config.fold_rows and 2 * each.over < each.rows
-        ]
+        small = {each.segment for each in found if each.rows <= config.fold_rows}
+        tiny = small.difference(segments)
         if len(tiny) > config.fold_segments:
-            segments += tiny
-        if not segments:
-            return Plan(None, lambda _: 0)
-        dest = ctx.queue.session.segments(1)[0]
-        statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
-        return Plan(statement, lambda affected: affected.deleted, now_us)
-
-    return _fold(ctx, attempt)
+            segments += sorted(tiny)
+    if not segments:
+        return Plan(None, lambda _: 0)
+    dest = ctx.queue.session.segments(1)[0]
+    statement = ctx.writer.fold_kept_keys(segments, dest, now_us, until_us)
+    return Plan(statement, lambda affected: affected.deleted, now_us)
 
 
 def compact_at_times(ctx: TubeContext) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -27,24 +27,17 @@ from tubeq_spark.model.times import US
 from tubeq_spark.payloads.arrow_values import refuse_large
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.rows import insert_schema, insert_table, with_key_rows
+from tubeq_spark.storage.rows import PutsSeen, insert_schema, insert_table, with_key_rows
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from typing import TypeAlias
 
     from tubeq_spark.model.arguments import PutCall
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import PutsSeen
-    from tubeq_spark.storage.statement import (
-        Affected,
-        PutIdentity,
-        Source,
-        WrittenRows,
-    )
+    from tubeq_spark.storage.statement import Affected, PutIdentity, Source, WrittenRows
     from tubeq_spark.task import Task
 
     #: The new rows of several calls, and the row of each of their items.

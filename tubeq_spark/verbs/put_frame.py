@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.payloads.put_table import JSON, check_columns
 from tubeq_spark.storage.arrow.columns import empty
-from tubeq_spark.storage.rows import insert_schema
+from tubeq_spark.storage.rows import PutsSeen, insert_schema
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.put_files import read_alike
 from tubeq_spark.storage.spark.put_frame_checks import arrow_fields, as_stored, checks_of
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.ids import Numbering
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import PutIdentity, WrittenRows
 
 _OTHER_ROWS = "df yielded other rows when written than when counted; write it to a table first"

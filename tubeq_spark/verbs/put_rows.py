@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS, hash_of
+from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS, Numbering, Range, hash_of
 from tubeq_spark.payloads.arrow_values import places, refuse_large
-from tubeq_spark.payloads.put_table import checked
+from tubeq_spark.payloads.put_table import PutTable, checked
 from tubeq_spark.storage.arrow.columns import array, counted, repeated, taken, whole
-from tubeq_spark.storage.rows import insert_schema
+from tubeq_spark.storage.rows import PutsSeen, insert_schema
 from tubeq_spark.task import PutResult
 from tubeq_spark.verbs.put import NewRows, add, with_kept_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.model.ids import Numbering, Range
-    from tubeq_spark.payloads.put_table import PutTable
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import PutIdentity
 
 _POSITION_MASK = (1 << POSITION_BITS) - 1

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from tubeq_spark.model import refusals
 from tubeq_spark.model.failures import kind_of
-from tubeq_spark.model.stored_task import session_of
+from tubeq_spark.model.stored_task import StoredTask, session_of
 from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
-from tubeq_spark.runtime.context import translated
-from tubeq_spark.storage.expression import any_of, row
-from tubeq_spark.task import TaskState
+from tubeq_spark.runtime.context import TubeContext, translated
+from tubeq_spark.storage.expression import Expression, any_of, row
+from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
 
 if TYPE_CHECKING:
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.reports import UtubeCounts
-    from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.note import Commit
-    from tubeq_spark.task import Task
 
 T = TypeVar("T")
 
@@ -94,18 +90,15 @@ def taken_utubes(ctx: TubeContext) -> pa.Table:
     seen, taken, begun = limits.seen, limits.seen.counts(), limits.seen.moments()
     utubes = sorted({*taken, *begun}, key=lambda name: (name is not None, name or ""))
     gates = seen.gates_of(utubes) if seen.numbers else []
-    rows = []
-    for utube, gate in zip(utubes, gates, strict=True):
-        moments = begun[utube].moments if utube in begun else ()
-        rows.append(
-            {
-                "utube": utube,
-                "number": seen.numbers[gate],
-                "taken": taken.get(utube, 0),
-                "last_begun": moments[-1] if moments else None,
-            }
-        )
-    return pa.Table.from_pylist(rows, _TAKEN_UTUBES)
+    columns = {
+        "utube": utubes,
+        "number": [seen.numbers[gate] for gate in gates],
+        "taken": [taken.get(utube, 0) for utube in utubes],
+        "last_begun": [
+            max(begun[of].moments, default=None) if of in begun else None for of in utubes
+        ],
+    }
+    return pa.Table.from_pydict(columns, _TAKEN_UTUBES)
 
 
 def failures(ctx: TubeContext, texts: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.model.changes import GiveBack, Release, Renew, Touch
+from tubeq_spark.model.changes import Change, GiveBack, Release, Renew, Touch
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import NewLease
@@ -27,7 +27,7 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import integer, row
+from tubeq_spark.storage.expression import Expression, integer, row
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
@@ -37,10 +37,8 @@ from tubeq_spark.verbs.settle import KICK, RENEW, Decision, Verb, follow_up, rel
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)

@@ -25,12 +25,12 @@ from tubeq_spark.model.takes import NewLease, segments_beside_rivals
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, counted, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.expression import Expression, row
 from tubeq_spark.storage.note import asked_by
 from tubeq_spark.storage.query import named
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.statement import MOST_NAMED
+from tubeq_spark.storage.statement import MOST_NAMED, Affected
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.expire import end_due
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,9 +57,7 @@ _MOST_TAKES = 3
 
 
 def take_group(
-    ctx: TubeContext,
-    requests: Sequence[TakeRequest],
-    taken: Sequence[Taken | None] | None = None,
+    ctx: TubeContext, requests: Sequence[TakeRequest], taken: Sequence[Taken | None] | None = None
 ) -> list[Taken | None]:
     """Take for several calls at once, in their order. A call that loses tasks before it returns takes again.
 
@@ -187,7 +183,7 @@ class Take:
                 end_due(ctx, limits.now_us)
             elif not self._buries_unreadable(choice):
                 if not all(task.held_by(self._owner, limits.now_us) for task in acked):
-                    # Another lease has ended while this take cleaned up.
+                    # The lease of an acked task has ended meanwhile.
                     raise Stale
                 return self._move(choice, acked)
         raise Stale
@@ -196,7 +192,8 @@ class Take:
 
     def _choose(self, limits: Limits) -> Choice | None:
         """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
-        self._ctx.next_begin.at_us = limits.next_us()
+        # When the first sub-queue that waits because of its rate may go on.
+        self._ctx.next_begin.at_us = min(limits.waiting_for_rate.values(), default=None)
         requests = within(self._requests, limits.tasks)
         if not any(request.count for request in requests):
             return None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.model.reports import Violation
-from tubeq_spark.model.takes import begun
+from tubeq_spark.model.takes import Rate, begun
 from tubeq_spark.storage.statement import total_of
-from tubeq_spark.verify.rows import changed, rows_of, tasks_of
+from tubeq_spark.verify.rows import Row, changed, rows_of, tasks_of
 from tubeq_spark.verify.steps import PUTS, TAKES, fault_of_step
 
 if TYPE_CHECKING:
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.model.takes import Rate
     from tubeq_spark.storage.log.replay import Replayed
     from tubeq_spark.storage.note import Note
-    from tubeq_spark.verify.rows import Row
 
 #: Operations that end tasks which nobody counts as done.
 _UNCOUNTED = {"truncate", "drop", "repair"}
@@ -106,8 +104,7 @@ class Judge:
                 changes = f"{commit.statement} of another program changed {len({**before, **after})} tasks"
                 self._fail("stranger", changes)
         else:
-            for task_id in {**before, **after}:
-                self._judge_step(note, before.get(task_id), after.get(task_id))
+            self._judge_steps(note, before, after)
             self._judge_counts(note, commit, len(before.keys() - after))
         since = {id: found.since for id in before if (found := self._ready.get(id)) is not None}
         for row in before.values():
@@ -120,8 +117,8 @@ class Judge:
             self._enter(row, since.get(row.task_id) if is_moved else None)
         self._over.update(before.keys() - after)
         if note is not None:
-            if note.operation in PUTS and self._rules.capacity is not None:
-                self._judge_capacity(self._rules.capacity)
+            if note.operation in PUTS:
+                self._judge_capacity()
             self._sessions.append(note.session)
 
     def _fail(self, rule: str, text: str, task_id: int | None = None) -> None:
@@ -159,11 +156,11 @@ class Judge:
         if row.unique is not None and self._keys.get(row.unique) == task_id:
             del self._keys[row.unique]
 
-    def _judge_step(self, note: Note, before: Row | None, after: Row | None) -> None:
-        fault = fault_of_step(note, before, after)
-        row = before or after
-        if fault is not None and row is not None:
-            self._fail("step", f"{note.operation}: the task {fault}", row.task_id)
+    def _judge_steps(self, note: Note, before: Mapping[int, Row], after: Mapping[int, Row]) -> None:
+        for task_id in {**before, **after}:
+            fault = fault_of_step(note, before.get(task_id), after.get(task_id))
+            if fault is not None:
+                self._fail("step", f"{note.operation}: the task {fault}", task_id)
 
     # -- the order -----------------------------------------------------------------------------------
 
@@ -242,9 +239,10 @@ class Judge:
             self._fail("rate", text, rows[0].task_id)
         self._moments[utube] = begun(moments, now_us, len(rows), rate.tasks)
 
-    def _judge_capacity(self, capacity: int) -> None:
-        if len(self._ids) > capacity:
-            self._fail("capacity", f"the tube has {len(self._ids)} tasks, {capacity} fit")
+    def _judge_capacity(self) -> None:
+        capacity, tasks = self._rules.capacity, len(self._ids)
+        if capacity is not None and tasks > capacity:
+            self._fail("capacity", f"the tube has {tasks} tasks, {capacity} fit")
 
     # -- the counts ----------------------------------------------------------------------------------
 

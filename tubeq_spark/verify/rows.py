@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
@@ -84,17 +84,13 @@ def changed(before: pa.Table, after: pa.Table) -> tuple[list[Row], list[Row]]:
         before: The rows of tasks in the files that it removed.
         after: The rows of tasks in the files that it added.
     """
-    stays = before.filter(pc.is_in(before["task_id"], value_set=after["task_id"]))
-    again = after.filter(pc.is_in(after["task_id"], value_set=before["task_id"]))
-    same = array([], pa.int64())
-    if stays.num_rows == again.num_rows:
-        stays, again = stays.sort_by("task_id"), again.sort_by("task_id")
-        is_same = array([True] * stays.num_rows, pa.bool_())
-        for old, new in zip(stays.columns, again.columns, strict=True):
-            equal = pc.fill_null(pc.equal(old, new), fill_value=False)
-            nulls = pc.and_(old.is_null(), new.is_null())
-            is_same = pc.and_(is_same, pc.or_(equal, nulls))
-        same = again["task_id"].filter(is_same)
-    removed = before.filter(pc.invert(pc.is_in(before["task_id"], value_set=same)))
-    added = after.filter(pc.invert(pc.is_in(after["task_id"], value_set=same)))
-    return list(rows_of(removed)), list(rows_of(added))
+    counted = [
+        rows.append_column("n", repeated(n, pa.int64(), rows.num_rows))
+        for rows, n in ((before, -1), (after, 1))
+    ]
+    net = pa.concat_tables(counted).group_by(SCHEMA.names, use_threads=False)
+    removed, added = list[Row](), list[Row]()
+    table = net.aggregate([("n", "sum")]).select([*SCHEMA.names, "n_sum"])
+    for *values, n in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        (added if n > 0 else removed).extend([Row._make(values)] * abs(n))
+    return removed, added

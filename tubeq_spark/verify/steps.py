@@ -60,7 +60,9 @@ def _fault_of_step(note: Note, before: Row, after: Row) -> str | None:
         return _fault_of_take(note, before, after)
     if before.state + after.state not in _STEPS.get(note.operation, ()):
         return f"became {after.state!r} from {before.state!r}"
-    return _fault_of_change(note, before, after)
+    if note.operation == "end_due" and not before.is_due(note.at_us or 0):
+        return f"became {after.state!r} before its time"
+    return _fault_of_holder(note, before) if note.operation in _OF_HOLDER else None
 
 
 def _fault_of_put(note: Note, after: Row) -> str | None:
@@ -95,13 +97,6 @@ def _fault_of_take(note: Note, before: Row, after: Row) -> str | None:
     if after.attempts != before.attempts + 1:
         return f"has {after.attempts} attempts after {before.attempts}"
     return None
-
-
-def _fault_of_change(note: Note, before: Row, after: Row) -> str | None:
-    at_us = note.at_us or 0
-    if note.operation == "end_due" and not before.is_due(at_us):
-        return f"became {after.state!r} before its time"
-    return _fault_of_holder(note, before) if note.operation in _OF_HOLDER else None
 
 
 def _fault_of_holder(note: Note, before: Row) -> str | None:

@@ -13,7 +13,7 @@ from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_tube
 from tubeq_spark.model.reports import VerifyReport
 from tubeq_spark.model.times import to_us
-from tubeq_spark.model.tube_types import BUILT_IN, order_of
+from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
 from tubeq_spark.model.validation import moment
 from tubeq_spark.storage.check import reading_files
 from tubeq_spark.storage.location import TUBES, local_directory
@@ -24,9 +24,8 @@ from tubeq_spark.verify.rows import SCHEMA
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.store.store import Store
@@ -79,27 +78,32 @@ def verify_tubes(
     rows = [row for row in _registered(store_of(f"{place}/{TUBES}")) if tube in (None, row["name"])]
     if tube is not None and not rows:
         raise no_tube(tube)
-    report = VerifyReport()
+    parts: list[VerifyReport] = []
     for id, table in sorted({row["id"]: row["table_name"] for row in rows}.items()):
         records = [row for row in rows if row["id"] == id]
         if records[-1]["type"] not in drivers:
-            text = (
-                f"tube {records[-1]['name']}: no driver of type {records[-1]['type']} is registered"
-            )
-            report.unread.append(text)
+            name, kind = records[-1]["name"], records[-1]["type"]
+            text = f"tube {name}: no driver of type {kind} is registered"
+            parts.append(VerifyReport(unread=[text]))
             continue
         replay = Replay(store_of(f"{place}/{table}"), SCHEMA, PARTITION)
-        report = _joined(report, _verify_tube(_rules(drivers, records), replay, since_us, until_us))
-    return report
+        parts += _verify_tube(_rules(drivers, records), replay, since_us, until_us)
+    return VerifyReport(
+        sum(part.commits for part in parts),
+        sum(part.tasks for part in parts),
+        [violation for part in parts for violation in part.violations],
+        [text for part in parts for text in part.unread],
+    )
 
 
-def _verify_tube(rules: Rules, replay: Replay, since_us: int, until_us: float) -> VerifyReport:
+def _verify_tube(
+    rules: Rules, replay: Replay, since_us: int, until_us: float
+) -> Iterator[VerifyReport]:
     """Judge the commits of one tube. After a version that cannot be read it goes on from the next checkpoint."""
-    report = VerifyReport()
     start = _first(replay, since_us)
     while start is not None:
-        judge, count = Judge(rules), 0
-        cut = None
+        judge, count, unread = Judge(rules), 0, list[str]()
+        following = None
         try:
             judge.begin(start, *replay.begin(start))
             for commit in replay.commits(start):
@@ -108,17 +112,12 @@ def _verify_tube(rules: Rules, replay: Replay, since_us: int, until_us: float) -
                 is_counted = commit.at_us >= since_us
                 count += is_counted
                 judge.judge(commit, is_counted=is_counted)
-        except CutError as error:
-            cut = error
-        unread = [] if cut is None else [f"tube {rules.name}: {cut}"]
-        found = VerifyReport(count, judge.tasks, judge.violations, unread)
-        report = _joined(report, found)
-        start = (
-            None
-            if cut is None
-            else next((s for s in replay.starts() if s > start and s >= cut.version), None)
-        )
-    return report
+        except CutError as cut:
+            unread.append(f"tube {rules.name}: {cut}")
+            later = max(start + 1, cut.version)
+            following = next((s for s in replay.starts() if s >= later), None)
+        yield VerifyReport(count, judge.tasks, judge.violations, unread)
+        start = following
 
 
 def _first(replay: Replay, since_us: int) -> int | None:
@@ -130,15 +129,6 @@ def _first(replay: Replay, since_us: int) -> int | None:
             if replay.moment(start + 1) < since_us:
                 return start
     return next(iter(starts), None)
-
-
-def _joined(one: VerifyReport, other: VerifyReport) -> VerifyReport:
-    return VerifyReport(
-        one.commits + other.commits,
-        one.tasks + other.tasks,
-        one.violations + other.violations,
-        one.unread + other.unread,
-    )
 
 
 def _registered(store: Store) -> list[dict[str, Any]]:

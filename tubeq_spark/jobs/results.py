@@ -34,7 +34,6 @@ class ResultTable:
         self._spark = spark
         self._table = OwnTable(spark, text)
         self._is_there = False
-        self._columns: list[str] | None = None
 
     def check_apart_from(self, location: str, tube: Tube) -> None:
         """Refuse the tube itself as the place of its results.
@@ -92,10 +91,9 @@ class ResultTable:
         """
         if self._spark.conf.get(_EVOLVES, "false") == "true":
             return
-        if self._columns is None:
-            self._columns = self._spark.read.table(self._table.name).columns
+        there = self._spark.read.table(self._table.name).columns
         theirs = {name.lower(): name for name in columns}
-        ours = {name.lower(): name for name in self._columns}
+        ours = {name.lower(): name for name in there}
         strange = [name for key, name in theirs.items() if key not in ours]
         missing = [name for key, name in ours.items() if key not in theirs]
         faults = [f"it has no column {name}" for name in strange]

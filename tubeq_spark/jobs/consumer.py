@@ -1,4 +1,4 @@
-"""The loop of a consumer: take a batch, hand it to the handler, store what it returns, ack.
+"""What `tubeq consume` does, in a loop: take a batch, hand it to the handler, store what it returns, ack.
 
 The steps have this order, so that the program can be killed at any moment:
 
@@ -17,21 +17,23 @@ are stored once, and all other effects of a handler may happen twice.
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark import FailedTasks, TubeqError
-from tubeq_spark.programs import BadUseError, reason_of
+from pyspark.cloudpickle import register_pickle_by_value
+
+from tubeq_spark import Batch, BatchReport, FailedTasks, Queue, Tube, TubeqError
+from tubeq_spark.jobs.results import ResultTable
+from tubeq_spark.programs import BadUseError, ExitCode, Stop, load_function, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-    from tubeq_spark import Batch, BatchReport, Tube
-    from tubeq_spark.jobs.consumer.results import ResultTable
 
 log = logging.getLogger(__name__)
 
@@ -39,29 +41,6 @@ log = logging.getLogger(__name__)
 _PAIR = 2
 #: Seconds that a take waits for tasks; a request to stop is seen as often.
 _WAIT_S = 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings of a consumer.
-
-    Attributes:
-        once: Whether to end when no task is ready, instead of waiting for more.
-        batch_size: The most tasks in a batch, >= 1; commits are per batch.
-        per_utube: The most tasks of one sub-queue in a batch, >= 1.
-        retry_delay: Seconds before the tasks of a failed batch are ready again, >= 0.
-        max_attempts: Bury the tasks of a failed batch that were taken so often; `None` uses the tube's option.
-        max_failures: Give up after so many failed batches in a row; 0 is never.
-        halves: Whether to search a failed batch for its bad tasks; otherwise all have failed.
-    """
-
-    once: bool = False
-    batch_size: int = 1_000
-    per_utube: int = 1
-    retry_delay: float = 0.0
-    max_attempts: int | None = None
-    max_failures: int = 3
-    halves: bool = True
 
 
 class Ending(StrEnum):
@@ -72,38 +51,44 @@ class Ending(StrEnum):
     GAVE_UP = "gave up"
 
 
+@dataclass(kw_only=True)
 class Consumer:
-    """Consumes a tube."""
+    """Consumes a tube.
 
-    def __init__(
-        self,
-        tube: Tube,
-        handler: Callable[[DataFrame], Any],
-        results: ResultTable | None,
-        settings: Settings,
-        stop: Callable[[], bool],
-    ) -> None:
-        """Consume `tube` until `stop()` is true.
+    Attributes:
+        tube: The tube.
+        handler: Called with `Batch.df`. Returns results, the failed tasks, or a pair of both; `None` is nothing.
+            Its results, without those of failed tasks, go to `results`. The failed tasks are `FailedTasks`, or
+            rows with the columns `task_id` and `error` alone.
+        results: The table of results; `None` if the handler returns none.
+        stop: Called between two batches; the consumer ends when it is true.
+        once: Whether to end when no task is ready, instead of waiting for more.
+        batch_size: The most tasks in a batch, >= 1; commits are per batch.
+        per_utube: The most tasks of one sub-queue in a batch, >= 1.
+        retry_delay: Seconds before the tasks of a failed batch are ready again, >= 0.
+        max_attempts: Bury the tasks of a failed batch that were taken so often; `None` uses the tube's option.
+        max_failures: Give up after so many failed batches in a row; 0 is never.
+        halves: Whether to search a failed batch for its bad tasks; otherwise all have failed.
+        done: The number of tasks that were acked.
+        failed_batches: The number of batches of which no task succeeded.
+        failed_tasks: The number of failed tasks of batches with other tasks that succeeded.
+    """
 
-        Args:
-            tube: The tube.
-            handler: Called with `Batch.df`. Returns results, the failed tasks, or a pair of both; `None` is nothing.
-                Its results, without those of failed tasks, go to `results`. The failed tasks are `FailedTasks`, or
-                rows with the columns `task_id` and `error` alone.
-            results: The table of results; `None` if the handler returns none.
-            settings: The settings.
-            stop: Called between two batches.
-        """
-        self._tube = tube
-        self._handler = handler
-        self._results = results
-        self._settings = settings
-        self._stop = stop
-        self.done = 0
-        self.failed_batches = 0
-        #: The number of failed tasks of batches with other tasks that succeeded.
-        self.failed_tasks = 0
-        self._added = 0
+    tube: Tube
+    handler: Callable[[DataFrame], Any]
+    results: ResultTable | None
+    stop: Callable[[], bool]
+    once: bool = False
+    batch_size: int = 1_000
+    per_utube: int = 1
+    retry_delay: float = 0.0
+    max_attempts: int | None = None
+    max_failures: int = 3
+    halves: bool = True
+    done: int = 0
+    failed_batches: int = 0
+    failed_tasks: int = 0
+    _added: int = 0
 
     def run(self) -> Ending:
         """Consume until it ends.
@@ -112,15 +97,12 @@ class Consumer:
             BadUseError: The result of the handler cannot be used; its batch was given back.
             KeyboardInterrupt: The current batch was given back.
         """
-        settings = self._settings
-        wait = 0.0 if settings.once else _WAIT_S
+        wait = 0.0 if self.once else _WAIT_S
         in_a_row = 0
-        while not self._stop():
-            batch = self._tube.take_df(
-                settings.batch_size, timeout=wait, per_utube=settings.per_utube
-            )
+        while not self.stop():
+            batch = self.tube.take_df(self.batch_size, timeout=wait, per_utube=self.per_utube)
             if not batch.count:
-                if settings.once:
+                if self.once:
                     return Ending.FINISHED
                 continue
             if self._do(batch):
@@ -128,7 +110,7 @@ class Consumer:
                 continue
             in_a_row += 1
             self.failed_batches += 1
-            if in_a_row == settings.max_failures:
+            if in_a_row == self.max_failures:
                 return Ending.GAVE_UP
         return Ending.STOPPED
 
@@ -139,10 +121,10 @@ class Consumer:
             with batch:
                 report = batch.process(
                     self._handle,
-                    halves=self._settings.halves,
-                    delay=self._settings.retry_delay or None,
-                    max_attempts=self._settings.max_attempts,
-                    stop=self._stop,
+                    halves=self.halves,
+                    delay=self.retry_delay or None,
+                    max_attempts=self.max_attempts,
+                    stop=self.stop,
                     # No task causes an error of the storage.
                     raises=(BadUseError, TubeqError),
                 )
@@ -157,7 +139,7 @@ class Consumer:
             self._tell_failed(batch, report)
             return False
         self.failed_tasks += report.failed
-        results = f", {self._added - before:,} results" * (self._results is not None)
+        results = f", {self._added - before:,} results" * (self.results is not None)
         failed = f", {report.failed:,} failed ({report.buried:,} buried)" * bool(report.failed)
         seconds = time.monotonic() - began
         said = f"{self.done:,} tasks done: {report.done:,} in {seconds:.1f} s{results}{failed}"
@@ -166,7 +148,7 @@ class Consumer:
 
     def _handle(self, df: DataFrame) -> Any:
         """Call the handler, store its results, and return the failed tasks that it has named."""
-        results: Any = self._handler(df)
+        results: Any = self.handler(df)
         failed: Any = None
         if isinstance(results, tuple) and len(results) == _PAIR:
             results, failed = results
@@ -175,23 +157,20 @@ class Consumer:
         if not hasattr(results, "sparkSession"):
             msg = f"the handler must return a DataFrame or None, not {type(results).__name__}"
             raise BadUseError(msg)
-        if self._results is None:
+        if self.results is None:
             msg = "the handler returns a DataFrame: name a table for it by --results"
             raise BadUseError(msg)
         failed = self._evaluated(failed, df)
         # If results of failed tasks were stored, those of a later attempt would not be added.
-        self._added += self._results.add(results, but=_failed_ids(failed))
+        self._added += self.results.add(results, but=_failed_ids(failed))
         return failed
 
     def _evaluated(self, failed: Any, df: DataFrame) -> Any:
         """Evaluate failed tasks in this process, before the results, so that all read the same failed tasks."""
         if not _names_failed(failed):
             return failed
-        failed, most = failed.where("error IS NOT NULL"), self._settings.batch_size
-        found = failed.limit(most + 1).toArrow()
-        if found.num_rows <= most:
-            return found
-        # Some task has several reasons, or is in another batch. A failed task in a cut-off row would be acked.
+        # Without the tasks of other batches, and the further reasons of a task, the rows are no more than the batch has.
+        failed = failed.where("error IS NOT NULL")
         ours = failed.join(df.select("task_id"), "task_id", "left_semi")
         return ours.dropDuplicates(["task_id"]).toArrow()
 
@@ -218,3 +197,49 @@ def _failed_ids(failed: Any) -> list[int]:
         return []
     pairs = zip(failed["task_id"].to_pylist(), failed["error"].to_pylist(), strict=True)
     return [task_id for task_id, error in pairs if task_id is not None and error is not None]
+
+
+def run(
+    spark: SparkSession,
+    queue: Queue,
+    given: Mapping[str, Any],
+    tell: Callable[[str], None],
+    show: Callable[[dict[str, Any], str], object],
+) -> int:
+    """Run a consumer until it ends.
+
+    Args:
+        spark: The session of the handler.
+        queue: The queue.
+        given: The options of the command.
+        tell: Prints a message.
+        show: Prints the result.
+
+    Returns:
+        The exit code.
+    """
+    handler = load_function(given["handler"], given["path"])
+    # The definitions of its module are sent to executors by value, so they need not have the file.
+    module = sys.modules[given["handler"].partition(":")[0]]
+    register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    tube = queue.tube(given["tube"])
+    results = None
+    if given["results"] is not None:
+        results = ResultTable(spark, given["results"])
+        results.check_apart_from(queue.location, tube)
+    if given["lease"] is not None:
+        queue.cfg(ttr=given["lease"])
+    with Stop(tell) as stop:
+        has = {**given, "tube": tube, "handler": handler, "results": results, "stop": stop}
+        consumer = Consumer(**{of.name: has[of.name] for of in fields(Consumer) if of.name in has})
+        ending = consumer.run()
+    counts = {of: getattr(consumer, of) for of in ("done", "failed_batches", "failed_tasks")}
+    show(
+        {"tube": tube.name, "ending": str(ending), **counts},
+        f"{ending}: {consumer.done:,} tasks, {consumer.failed_batches:,} failed batches"
+        + f", {consumer.failed_tasks:,} failures of single tasks" * bool(consumer.failed_tasks),
+    )
+    if ending is Ending.GAVE_UP:
+        return ExitCode.FAILED
+    is_bad = given["strict"] and (consumer.failed_batches or consumer.failed_tasks)
+    return ExitCode.TASKS_FAILED if is_bad else ExitCode.DONE
