@@ -88,7 +88,7 @@ class DirectCommits:
     def _committing(self) -> Iterator[Base]:
         with self._lock.holding(), self._table.deciding() as base:
             yield base
-            self._synced.settle()
+            self._synced.sync_commit()
 
     def _commit(
         self, base: Base, verb: str, row: dict[str, Any] | None, gone: tuple[DataFile, ...]

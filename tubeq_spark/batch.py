@@ -220,10 +220,10 @@ class Batch:
         sometimes compacts, as `Tube.put`.
         """
         text = error_text(error)
-        arguments.release(delay, text, self._ctx.driver)
+        arguments.release(delay, text, self._ctx.tube_type)
 
         def verb(errors: ErrorTexts | None) -> Verb:
-            return settle.release(arguments.release(delay, errors, self._ctx.driver))
+            return settle.release(arguments.release(delay, errors, self._ctx.tube_type))
 
         return self._settle("release", df, verb, text)
 
@@ -255,7 +255,7 @@ class Batch:
         Commits: 1, or 2 as `ack`; none if nothing is changed. Conflicts only with commits that end one of these
         leases.
         """
-        amount_us = arguments.increment(increment, self._ctx.driver)
+        amount_us = arguments.increment(increment, self._ctx.tube_type)
         if amount_us is None:
             return 0
         return self._settle("touch", df, lambda _: settle.touch(amount_us))
@@ -339,7 +339,7 @@ class Batch:
         validation.function("handler", handler, "a function of the batch's tasks")
         if max_attempts is not None:
             validation.attempts("max_attempts", max_attempts)
-        arguments.release(delay, None, self._ctx.driver)
+        arguments.release(delay, None, self._ctx.tube_type)
         if not self._held.is_left:
             return BatchReport()
         trial = self._tried(handler, halves, stop or (lambda: False), raises)

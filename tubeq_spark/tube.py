@@ -272,7 +272,7 @@ class Tube:
         Commits: as `put`, for any number of items; none without items.
         """
         trace = self._ctx.queue.traces.current()
-        call = arguments.put_call(items, options, self._ctx.driver, trace)
+        call = arguments.put_call(items, options, self._ctx.tube_type, trace)
 
         def attempt(ctx: TubeContext) -> list[Task] | None:
             # The rows are prepared again for each try, because the ttl of a task begins when it is put.
@@ -502,7 +502,7 @@ class Tube:
 
         Errors and commits: as `take`, for any number of tasks.
         """
-        request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        request = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
         limit = arguments.timeout(timeout)
         return self._run(lambda _: self._take(request, limit), name="take")
 
@@ -571,7 +571,7 @@ class Tube:
 
         Other errors and commits: as `take`, for any number of tasks.
         """
-        asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        asked = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
         return self._take_batch(asked, timeout, as_arrow=False)
 
     def take_arrow(
@@ -588,7 +588,7 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        asked = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
         return self._take_batch(asked, timeout, as_arrow=True)
 
     def _take_batch(self, asked: TakeRequest, timeout: Seconds | None, *, as_arrow: bool) -> Batch:
@@ -637,7 +637,7 @@ class Tube:
         leases that have ended, as in `take`. Otherwise, and after two lost conflicts, the commits of `ack_many`
         and `take_many`. Conflicts as these.
         """
-        request = arguments.take_request("take", take, per_utube, self._ctx.driver, utube)
+        request = arguments.take_request("take", take, per_utube, self._ctx.tube_type, utube)
         limit = arguments.timeout(timeout)
         ids = arguments.task_ids(ack)
 
@@ -649,7 +649,7 @@ class Tube:
             if not request.count or before.paused:
                 self._together.submit(ids)
             else:
-                expire.end_lapsed_sessions(ctx)
+                expire.end_dead_sessions_if_news(ctx)
                 taken = exchange.exchange(ctx, ids, request)
             try:
                 if taken is not None and self._is_still_allowed(before, taken):
@@ -719,7 +719,7 @@ class Tube:
         """
         validation.function("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
-        arguments.take_request("batch_size", size, per_utube, self._ctx.driver, utube)
+        arguments.take_request("batch_size", size, per_utube, self._ctx.tube_type, utube)
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
@@ -894,7 +894,7 @@ class Tube:
         Commits: 1, none for no ids; as `release`.
         """
         ids = arguments.task_ids(task_ids)
-        how = arguments.release(delay, error_texts(error, ids), self._ctx.driver)
+        how = arguments.release(delay, error_texts(error, ids), self._ctx.tube_type)
         return self._settle(settle.release(how), ids)
 
     def touch(self, task_id: TaskId, increment: Seconds | None) -> Task | None:
@@ -913,7 +913,7 @@ class Tube:
 
         Commits: 1, none if nothing is changed. Conflicts only with commits that end this lease.
         """
-        amount_us = arguments.increment(increment, self._ctx.driver)
+        amount_us = arguments.increment(increment, self._ctx.tube_type)
         if amount_us is None:
             return None
         number = validation.task_id(task_id)
@@ -1098,7 +1098,7 @@ class Tube:
 
         Commits: none; one query of the tube.
         """
-        refusals.require_subqueues("utubes", self._ctx.driver)
+        refusals.require_subqueues("utubes", self._ctx.tube_type)
         most = None if limit is None else validation.count("limit", limit)
         return self._run(lambda ctx: [] if most == 0 else read.utubes(ctx, most))
 
@@ -1125,7 +1125,7 @@ class Tube:
 
         Commits: none; one query of the tube.
         """
-        refusals.require_subqueues("taken_utubes", self._ctx.driver)
+        refusals.require_subqueues("taken_utubes", self._ctx.tube_type)
         if not as_df:
             return self._run(read.taken_utubes)
 
@@ -1325,7 +1325,7 @@ def details_of(tube: Tube, commits: int, minutes: Minutes | None = None) -> Tube
             first = tube.why(task.task_id)
     return TubeDetails(
         progress.count_minutes(tube._ctx, minutes, commits)[:commits],  # noqa: SLF001  (as above)
-        tube.utubes(_UTUBES) if tube._ctx.driver.subqueues else None,  # noqa: SLF001
+        tube.utubes(_UTUBES) if tube._ctx.tube_type.subqueues else None,  # noqa: SLF001
         tube._run(lambda ctx: read.failures(ctx, _ERRORS)),  # noqa: SLF001
         first,
         minutes,

@@ -15,7 +15,7 @@ from tests.programs import conversing
 from tubeq_spark import StoreError
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.opened_location import OpenedLocation, require_ours
-from tubeq_spark.storage.tables.schema import FORMAT, WRITERS
+from tubeq_spark.storage.tables.schema import COMMITTER, FORMAT
 
 if TYPE_CHECKING:
     from tests.concurrency.s3_store import Store
@@ -94,7 +94,7 @@ def test_s3_when_two_commit_one_version_refuses_the_second(store: Store) -> None
 
 
 @pytest.mark.parametrize("engine", ["native", "spark"])
-@pytest.mark.parametrize("marks", [{}, {WRITERS: "native"}, {FORMAT: "0", WRITERS: "native"}])
+@pytest.mark.parametrize("marks", [{}, {COMMITTER: "native"}, {FORMAT: "0", COMMITTER: "native"}])
 def test_require_ours_when_the_format_is_another_refuses_in_one_sentence(
     engine: str, marks: dict[str, str]
 ) -> None:
@@ -114,7 +114,7 @@ def test_open_on_s3_when_native_made_it_is_noted_for_others_and_lets_native_in_a
     with store.open(location) as queue:
         queue.create_tube("work").put("mine")
     registry = DeltaTable(f"{location}/_tubeq_tubes", storage_options=store.options)
-    assert registry.metadata().configuration[WRITERS] == "native"
+    assert registry.metadata().configuration[COMMITTER] == "native"
     with store.open(location) as queue:
         assert queue.statistics("work")["tasks"]["total"] == 1
 

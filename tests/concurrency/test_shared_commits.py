@@ -34,7 +34,7 @@ _numbers = itertools.count()
 def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
     """What calls return that share a commit: an ack of ids, or a take of so many tasks."""
     requests = [
-        call if isinstance(call, list) else take_request("n", call, 1, tube._ctx.driver)
+        call if isinstance(call, list) else take_request("n", call, 1, tube._ctx.tube_type)
         for call in calls
     ]
     if all(isinstance(call, int) for call in calls):

@@ -13,7 +13,7 @@ from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.gate import Raise
+from tubeq_spark.storage.gate import GateRaise
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
@@ -125,7 +125,7 @@ class Place:
         to: int,
         *,
         acked: Sequence[StoredTask] = (),
-        raised: Raise | None = None,
+        raised: GateRaise | None = None,
         utube: str | None = None,
     ) -> Statement:
         """The statement that takes tasks, by their ids in each segment."""
@@ -140,7 +140,7 @@ class Place:
         )
         numbers = pa.array([to] * len(rows), pa.int64())
         lease = NewLease(OWNER, NOW)
-        return self.takes.take(tasks, numbers, numbers, lease, raised or Raise(), acked)
+        return self.takes.take(tasks, numbers, numbers, lease, raised or GateRaise(), acked)
 
     def take(self, chosen: Mapping[int, Sequence[int]], to: int) -> Affected:
         return self.run(self.taking(chosen, to))

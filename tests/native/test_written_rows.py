@@ -163,7 +163,7 @@ def test_append_of_written_rows_at_commit_syncs_them_before_the_commit_has_its_n
 
         def commit() -> None:
             table.commit(rows)
-            queue["work"]._ctx.table_lock.settle()
+            queue["work"]._ctx.table_lock.sync_commit()
 
         found = syncs.of(commit)
         names = [name for kind, name in syncs.found if kind == "directory"]

@@ -112,7 +112,7 @@ class FakeEngine:
     def operating(self, _operation: str, _table: str | None) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def committer(self) -> Committer | None:
+    def committing_jvm(self) -> Committer | None:
         return JVM
 
     def execute(self, statement: Statement, note: Note) -> Affected | None:
@@ -422,7 +422,7 @@ def test_commit_when_it_cannot_be_settled_says_that_it_landed(
     def settle() -> None:
         raise error
 
-    monkeypatch.setattr(run.table_lock, "settle", settle)
+    monkeypatch.setattr(run.table_lock, "sync_commit", settle)
 
     with pytest.raises(CommitUnknownError, match=f"committed.*{error}") as caught:
         run()

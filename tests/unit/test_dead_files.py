@@ -60,7 +60,7 @@ class FakeQueue:
         """All tables are alike here."""
         return nullcontext()
 
-    def committer(self) -> Committer:
+    def committing_jvm(self) -> Committer:
         return Committer()
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:

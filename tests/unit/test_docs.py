@@ -83,7 +83,7 @@ def test_signatures_and_docstrings_when_compared_have_the_options_of_the_table()
     create, alter = Queue.create_tube, inspect.getdoc(Tube.alter) or ""
     own = {"self", "name", "type", "if_not_exists", "on_task_change"}
     given = {n: p.default for n, p in inspect.signature(create).parameters.items() if n not in own}
-    (alterable,) = re.findall(r"Those of `([\w\s]+)`", alter)
+    (alterable,) = re.findall(r"has, of `([\w\s]+)`", alter)
 
     assert given.keys() == described(create) - own == OPTIONS.keys()
     defaults = TubeOptions()

@@ -258,7 +258,7 @@ class _Copy:
         new = new_sessions(
             self._new.location.table(SESSIONS), self._queue.config, local=self._is_local
         )
-        with table_lock.changing(self._made.engine.committer):
+        with table_lock.changing(self._made.engine.committing_jvm):
             self._tables.create(new)
         self._made.slots.raise_to(self._queue.slots.bounds())
         # The copy may give the id of a tube that is not copied to a new tube, so its calls are left out.
@@ -292,7 +292,7 @@ class _Copy:
         if self._is_local:
             # The copied files were not synced one by one.
             os.sync()
-        with table_lock.changing(self._made.engine.committer):
+        with table_lock.changing(self._made.engine.committing_jvm):
             if not self._tables.make(new, records.select([*new.columns])):
                 msg = f"{new.name} was created by another program"
                 raise StoreError(msg)

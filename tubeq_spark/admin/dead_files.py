@@ -151,7 +151,7 @@ def _vacuum(
     if tables.is_catalog_managed(name):
         log.info("%s is left to its catalog, which alone may remove its dead files", name)
         return True
-    with table_lock.changing(queue.engine.committer):
+    with table_lock.changing(queue.engine.committing_jvm):
         if table_lock.is_exclusive:
             _prepare(queue, name, table_lock)
         # The property makes all running writes fail. Another program may be doing that.

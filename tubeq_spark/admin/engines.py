@@ -26,7 +26,7 @@ from tubeq_spark.storage.opened_location import (
     belongs_to_spark,
     recover_system_tables,
 )
-from tubeq_spark.storage.tables.schema import WRITERS
+from tubeq_spark.storage.tables.schema import COMMITTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,7 +260,7 @@ def _registered(engine: NativeEngine, location: Location) -> str | None:
         if not engine.tables.is_table(registry):
             return None
         # Opening a location of another format says so.
-        return engine.tables.properties(registry).get(WRITERS) or NATIVE
+        return engine.tables.properties(registry).get(COMMITTER) or NATIVE
 
 
 def _has_credentials(location: Location, options: StorageOptions | None) -> bool:

@@ -182,7 +182,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep 
         # The ttl of a released task may have ended while it was taken.
         ended["released"] += released
         found = read_waiting()
-    if ctx.driver.subqueues:
+    if ctx.tube_type.subqueues:
         forget_moments(ctx, now_us)
     removed = remove_gone(ctx) if found.gone else 0
     removed += fold_kept_keys(ctx)

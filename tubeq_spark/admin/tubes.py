@@ -266,7 +266,7 @@ def make_table(queue: QueueContext, name: str, type_name: str, options: TubeOpti
         change_feed=options.change_feed,
         local=queue.opened.locks is not None,
     )
-    with queue.opened.table_lock(name).changing(queue.engine.committer):
+    with queue.opened.table_lock(name).changing(queue.engine.committing_jvm):
         is_new = queue.engine.tables.create(new)
     if driver_of(queue.drivers, type_name).subqueues:
         queue.engine.tables.show_taken_utubes(new.name)

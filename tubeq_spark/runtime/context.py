@@ -260,7 +260,7 @@ class TubeContext:
 
     queue: QueueContext
     record: TubeRecord
-    driver: Driver
+    tube_type: Driver
     table: TubeTable
     table_lock: TableLock
     codec: PayloadCodec
@@ -290,7 +290,7 @@ class TubeContext:
 
     def after(self, record: TubeRecord) -> TubeContext:
         """The context by a changed record."""
-        order, most = order_of(self.driver, record.options), record.options.max_attempts
+        order, most = order_of(self.tube_type, record.options), record.options.max_attempts
         table = replace(self.table, order=order, max_attempts=most)
         return replace(self, record=record, table=table)
 
@@ -309,7 +309,7 @@ class TubeContext:
     @property
     def capacity(self) -> int | None:
         """How many tasks the tube may hold."""
-        return self.record.options.capacity if self.driver.limited else None
+        return self.record.options.capacity if self.tube_type.limited else None
 
     def seen(
         self, rows: Sequence[StoredTask], now_us: int, over: Collection[str] = ()
@@ -333,7 +333,7 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        on_spark = self.queue.engine.committer() is not None
+        on_spark = self.queue.engine.committing_jvm() is not None
         if look and on_spark:
             self.queue.registry.current(self.record)
         if self.table_lock.is_dropped or (look and not on_spark and self.reader.is_dropped()):

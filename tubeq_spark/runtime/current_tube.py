@@ -114,7 +114,7 @@ class CurrentTube:
         """Change options of the tube. Commits and errors: as `Tube.alter`."""
 
         def change(current: TubeRecord) -> TubeRecord:
-            driver = self.ctx.driver
+            driver = self.ctx.tube_type
             options = altered(current.options, given, driver.tube_options, driver.name)
             if options.aging != current.options.aging and self.ctx.reader.ids(
                 row().segment != SEGMENT_0, limit=1

@@ -188,7 +188,9 @@ class CommitLoop:
             try:
                 with (
                     self._engine.operating(operation, self._tables.get(table_lock)),
-                    table_lock.writing(self._engine.committer, lambda: self._prepare(table_lock)),
+                    table_lock.writing(
+                        self._engine.committing_jvm, lambda: self._prepare(table_lock)
+                    ),
                 ):
                     return self._once(note, table_lock, attempt)
             except Stale as stale:
@@ -242,11 +244,11 @@ class CommitLoop:
             asked=plan.asked,
             operation_id=plan.operation_id,
         )
-        with table_lock.committing(self._engine.committer) as has_ended:
-            affected = self._commit(note, plan.statement, has_ended)
+        with table_lock.committing(self._engine.committing_jvm) as mark_ended:
+            affected = self._commit(note, plan.statement, mark_ended)
             if self._config.traces and (counts := call_counts.get()) is not None:
                 counts.commits += 1
-            self._settle(note, table_lock)
+            self._sync(note, table_lock)
         ended = plan.statement.ended
         if ended is not None and not self._engine.counts_ended:
             self.tally.count_ended(ended.tube, ended.count_of(affected))
@@ -264,12 +266,12 @@ class CommitLoop:
         self,
         note: Note,
         statement: Statement,
-        has_ended: Callable[[], None],
+        mark_ended: Callable[[], None],
     ) -> Affected:
         operation = note.operation
         try:
             affected = self._engine.execute(statement, note)
-            has_ended()
+            mark_ended()
             self._observer("committed", operation)
         except Exception as error:
             # The failure came before the statement was sent, or the engine has read the outcome itself.
@@ -277,7 +279,7 @@ class CommitLoop:
                 raise
             outcome = outcome_of(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
-                has_ended()
+                mark_ended()
                 raise Stale from error
             # If the outcome stays unknown, this error is the cause of the raised one.
             log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
@@ -295,10 +297,10 @@ class CommitLoop:
         return affected
 
     @staticmethod
-    def _settle(note: Note, table_lock: TableLock) -> None:
+    def _sync(note: Note, table_lock: TableLock) -> None:
         """Sync a commit to the disk, if the durability requires it."""
         try:
-            table_lock.settle()
+            table_lock.sync_commit()
         except Exception as error:
             # Whatever the error is, the statement is committed.
             why = str(error) if isinstance(error, SyncError) else reason_of(error)

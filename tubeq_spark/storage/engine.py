@@ -241,7 +241,7 @@ class Engine(Protocol):
         """
         ...
 
-    def committer(self) -> Committer | None:
+    def committing_jvm(self) -> Committer | None:
         """The JVM in which statements run; `None` if they run in this process."""
         return None
 

@@ -28,7 +28,7 @@ _NO_ROWS = empty(
 
 
 @dataclass(frozen=True, slots=True)
-class Raise:
+class GateRaise:
     """The gates that a statement raises, and the taken-utube rows that it changes.
 
     Attributes:
@@ -106,7 +106,7 @@ class GatesSeen:
         texts: Mapping[str | None, str | None],
         *,
         all_takes: bool,
-    ) -> Raise:
+    ) -> GateRaise:
         """Raise the gates of some sub-queues, and with `all_takes` the one that conflicts with every such take."""
         gates = {*self.gates_of(utubes)} | {*sorted(self.numbers)[:all_takes]}
-        return Raise({gate: self.numbers[gate] for gate in sorted(gates)}, texts)
+        return GateRaise({gate: self.numbers[gate] for gate in sorted(gates)}, texts)

@@ -16,10 +16,10 @@ from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
 from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
 from tubeq_spark.storage.tables.schema import (
+    COMMITTER,
     DURABILITY,
     FORMAT,
     OUR_FORMAT,
-    WRITERS,
     new_system_tables,
 )
 
@@ -98,12 +98,12 @@ def create_system_tables(
     Raises:
         StoreError: The tables cannot be created, or may not be on the disk.
     """
-    with opened.table_lock(TUBES).changing(engine.committer):
+    with opened.table_lock(TUBES).changing(engine.committing_jvm):
         for table in new_system_tables(
             opened.location, config, name, local=opened.locks is not None
         ):
             engine.tables.create(table)
-    opened.table_lock(SESSIONS).settle()
+    opened.table_lock(SESSIONS).sync_commit()
 
 
 def require_format(marks: Mapping[str, str | None], location: object) -> None:
@@ -146,7 +146,7 @@ def require_ours(
     """
     place = opened.location.text
     require_format(marks, place)
-    committer, own = marks[WRITERS], marks[DURABILITY] or ""
+    committer, own = marks[COMMITTER], marks[DURABILITY] or ""
     if committer != engine:
         is_sparks = committer == SPARK
         raise StoreError(belongs_to_spark(place) if is_sparks else _belongs_to_native(place))

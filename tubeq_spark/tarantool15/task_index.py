@@ -120,7 +120,7 @@ class TaskIndex:
 
 
 def _fits(tube: Tube) -> bool:
-    driver, order = context_of(tube).driver, context_of(tube).table.order
+    driver, order = context_of(tube).tube_type, context_of(tube).table.order
     has_options = driver.put_options >= BUILT_IN["fifottl"].put_options
     return driver.timed and order[0] == "pri" and has_options
 

@@ -116,7 +116,11 @@ def _as_one(
     ids = [task_id for some in acks for task_id in some]
     if not acks or not takes or len(set(ids)) < len(ids):
         return None
-    if ctx.driver.subqueues or ctx.table.change_feed or ctx.queue.engine.committer() is not None:
+    if (
+        ctx.tube_type.subqueues
+        or ctx.table.change_feed
+        or ctx.queue.engine.committing_jvm() is not None
+    ):
         return None
     try:
         acked, took = _exchange(ctx, ids, Take(ctx, takes))

@@ -246,7 +246,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     return release_dead(ctx, owners, DeadSessionJudge(queue.session, now_us))
 
 
-def end_lapsed_sessions(ctx: TubeContext) -> None:
+def end_dead_sessions_if_news(ctx: TubeContext) -> None:
     """Release tasks of ended sessions before a take, because they may come first in the order.
 
     Usually it makes no commit, and reads only newer commits to the table of sessions. If a session is over, it

@@ -24,7 +24,7 @@ from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scal
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.gate import GatesSeen, Raise
+from tubeq_spark.storage.gate import GateRaise, GatesSeen
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.verbs.expire import end_due
 
@@ -132,10 +132,10 @@ class Limits:
                 rooms[utube] = min(rooms[utube], begin)
         return rooms
 
-    def raised(self, quota: Mapping[str | None, int]) -> Raise:
+    def raised(self, quota: Mapping[str | None, int]) -> GateRaise:
         """The gates that a take of these sub-queues raises, and the moments of the leases that it begins."""
         if not self.seen.numbers:
-            return Raise()
+            return GateRaise()
         texts: dict[str | None, str | None] = {}
         if remembers(self.options):
             kept = 1 if self.options.rate is None else self.options.rate.tasks
@@ -152,29 +152,29 @@ def remembers(options: TubeOptions) -> bool:
     return options.rate is not None or options.order == "fair"
 
 
-def read_limits(ctx: TubeContext, now_us: int, leaving: Iterable[StoredTask] = ()) -> Limits:
+def read_limits(ctx: TubeContext, now_us: int, acked: Iterable[StoredTask] = ()) -> Limits:
     """Read the gates and the taken tasks. No commit; one query."""
     options = ctx.record.options
     # A sub-queue with tasks in an unreadable file gives none. But no number of tasks is known then.
-    skips = ctx.driver.subqueues and options.most_taken is None
-    ids = [row.task_id for row in leaving]
+    skips = ctx.tube_type.subqueues and options.most_taken is None
+    ids = [row.task_id for row in acked]
     seen = ctx.gates.read_with_taken(now_us, ids, with_rows=remembers(options), skips=skips)
     return Limits(options, now_us, seen)
 
 
-def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits | None:
+def settled_limits(ctx: TubeContext, acked: Sequence[StoredTask] = ()) -> Limits | None:
     """The limits for one decision of a take; `None` if something had to be written first.
 
     Usually no commit; one for the first gates, or for ended leases.
 
     Args:
         ctx: The tube.
-        leaving: The tasks that the same commit acks.
+        acked: The tasks that the same commit acks.
     """
     now_us = ctx.queue.now_us()
-    if not ctx.driver.subqueues and ctx.record.options.most_taken is None:
+    if not ctx.tube_type.subqueues and ctx.record.options.most_taken is None:
         return Limits(ctx.record.options, now_us)
-    limits = read_limits(ctx, now_us, leaving)
+    limits = read_limits(ctx, now_us, acked)
     if not limits.seen.numbers:
         _begin(ctx, now_us)
         return None
@@ -190,7 +190,7 @@ def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits |
 def _begin(ctx: TubeContext, now_us: int) -> None:
     """Write the gates before the first take. One commit."""
     # Where one lock keeps all takes apart, more gates would only be more rows.
-    several = ctx.driver.subqueues and not ctx.table_lock.is_exclusive
+    several = ctx.tube_type.subqueues and not ctx.table_lock.is_exclusive
 
     def attempt() -> Plan[None]:
         # Another program, perhaps with other gates, may have been faster.

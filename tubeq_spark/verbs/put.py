@@ -57,7 +57,7 @@ def prepare(ctx: TubeContext, call: PutCall) -> list[StoredTask]:
         InvalidOptionError: An item is bad.
     """
     now_us = ctx.queue.now_us()
-    rows = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    rows = arguments.prepare(call, ctx.tube_type, ctx.record.options, ctx.codec.encode, now_us)
     require_small(ctx, [row.data for row in rows])
     if rows:
         ctx.queue.session.start_beating()
@@ -259,7 +259,7 @@ def _new_tasks(
         return None
     chosen = _admitted(calls, free, there)
     new = [row for rows in chosen for row in rows or ()]
-    spreads = ctx.driver.subqueues
+    spreads = ctx.tube_type.subqueues
     buckets = [hash_of(row.utube) % BUCKETS if spreads else 0 for row in new]
     added: list[StoredTask] = []
 

@@ -50,7 +50,7 @@ def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> Co
         InvalidOptionError: A column or a value is bad.
         StoreError: There is no Spark session.
     """
-    queue, driver, typed = ctx.queue, ctx.driver, ctx.codec.payload
+    queue, driver, typed = ctx.queue, ctx.tube_type, ctx.codec.payload
     columns = typed or JSON
     payload = [part.name for part in columns]
     with queue.require_spark().operating("put", ctx.table.name):

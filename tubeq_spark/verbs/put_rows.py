@@ -93,7 +93,7 @@ def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
     Raises:
         InvalidOptionError: A column or a value is bad.
     """
-    driver = ctx.driver
+    driver = ctx.tube_type
     put = checked(table, ctx.codec.payload, driver.put_options, driver.name)
     refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
     return put.copied()
@@ -124,7 +124,7 @@ def put_arrow(
 
 def _of_table(ctx: TubeContext, put: PutTable, trace: str | None) -> NewRows[Added]:
     """The new rows of a table."""
-    buckets = buckets_of(put.utubes if ctx.driver.subqueues else None, put.size)
+    buckets = buckets_of(put.utubes if ctx.tube_type.subqueues else None, put.size)
 
     def make(numbering: Numbering) -> pa.Table:
         at = places(put.size)

@@ -227,7 +227,7 @@ def _while_ready(ctx: TubeContext, row: StoredTask, now_us: int, over: Collectio
             tasks = "task of its tube is" if taken == 1 else "tasks of its tube are"
             return f"waits: {taken:,} {tasks} {_AT_A_TIME}"
     before = table.is_in(TaskState.READY, now_us, over) & table.up_to(position_of(row, table.order))
-    if not ctx.driver.subqueues:
+    if not ctx.tube_type.subqueues:
         # The task itself is counted, too.
         return _behind(ctx.reader.count(before, skips=()) - 1, "")
     return _in_subqueue(ctx, row, now_us, is_taken, before)

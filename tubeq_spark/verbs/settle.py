@@ -350,7 +350,7 @@ def delete_where(ctx: TubeContext, where: str) -> list[Task]:
     return deleted
 
 
-def buries_unreadable(
+def bury_unreadable(
     ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
 ) -> bool:
     """Bury candidates of a take whose payload Python cannot represent; whether there were some.

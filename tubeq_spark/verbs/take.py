@@ -34,8 +34,8 @@ from tubeq_spark.storage.statement import MOST_NAMED, Affected
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import Limits, beside_rivals, limits_now, shared_out, within
-from tubeq_spark.verbs.settle import buries_unreadable
+from tubeq_spark.verbs.limits import Limits, beside_rivals, settled_limits, shared_out, within
+from tubeq_spark.verbs.settle import bury_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ T = TypeVar("T")
 #: of some tasks rewrites the rest of their lease segment.
 MOST_SHARED = 16
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
-_MOST_CLEANUPS = 3
+_MOST_COMMITS_BEFORE = 3
 #: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
 _MOST_TAKES = 3
 
@@ -148,10 +148,10 @@ class Take:
         try:
             return ctx.queue.loop.run(operation, ctx.table_lock, attempt)
         except (CommitUnknownError, KeyboardInterrupt, SystemExit):
-            self._look_for()
+            self._give_back_if_committed()
             raise
 
-    def _look_for(self) -> None:
+    def _give_back_if_committed(self) -> None:
         if self.take_ids:
             search = partial(give_back_unknown, self._ctx, self.take_ids, self._owner)
             self._ctx.queue.unknown_takes.add(search)
@@ -170,10 +170,10 @@ class Take:
             # The previous attempt was not committed, or was undone.
             ctx.lost_takes += 1
         self._attempts += 1
-        for _ in range(_MOST_CLEANUPS):
+        for _ in range(_MOST_COMMITS_BEFORE):
             # The session may have ended, and its tasks with it. Then this begins a new one.
             self._owner = ctx.queue.taker()
-            limits = limits_now(ctx, acked)
+            limits = settled_limits(ctx, acked)
             if limits is None:
                 continue
             choice = self._choose(limits)
@@ -181,7 +181,7 @@ class Take:
                 return None
             if TaskState.TAKEN.value in choice.tasks.column("state").unique().to_pylist():
                 end_due(ctx, limits.now_us)
-            elif not self._buries_unreadable(choice):
+            elif not self._bury_unreadable(choice):
                 if not all(task.held_by(self._owner, limits.now_us) for task in acked):
                     # The lease of an acked task has ended meanwhile.
                     raise Stale
@@ -197,7 +197,7 @@ class Take:
         requests = within(self._requests, limits.tasks)
         if not any(request.count for request in requests):
             return None
-        choose = self._of_subqueues if self._ctx.driver.subqueues else self._in_order
+        choose = self._of_subqueues if self._ctx.tube_type.subqueues else self._in_order
         choice = choose(limits, requests)
         return choice if choice is not None and choice.tasks.num_rows else None
 
@@ -208,7 +208,7 @@ class Take:
             wanted = sum(request.count for request in requests) >> 2 * (self._attempts - 1)
             requests = within(requests, max(MOST_SHARED, wanted))
         counts = [request.count for request in requests]
-        found = self._beside_rivals(limits.now_us, sum(counts))
+        found = self._from_other_segments(limits.now_us, sum(counts))
         if found is None:
             found = self._first(self._ctx.table.is_ready(limits.now_us), sum(counts))
         call_of, left = list[pa.Array](), found.num_rows
@@ -260,9 +260,9 @@ class Take:
     def _first(self, where: Expression, count: int) -> pa.Table:
         """The first tasks that match a condition."""
         ctx = self._ctx
-        return ctx.reader.first(self._columns, where, count, whole_utubes=ctx.driver.subqueues)
+        return ctx.reader.first(self._columns, where, count, whole_utubes=ctx.tube_type.subqueues)
 
-    def _beside_rivals(self, now_us: int, count: int) -> pa.Table | None:
+    def _from_other_segments(self, now_us: int, count: int) -> pa.Table | None:
         """Choose tasks from segments that no other take uses; `None` if the take should choose the first tasks.
 
         The tasks have the priority of the first task. Used only where no lock keeps takes of other programs apart.
@@ -282,15 +282,15 @@ class Take:
         is_ready = TaskState.TAKEN.value not in tasks.column("state").unique().to_pylist()
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
-    def _buries_unreadable(self, choice: Choice) -> bool:
+    def _bury_unreadable(self, choice: Choice) -> bool:
         """Bury chosen tasks that Python cannot read; whether there are some. A batch may contain them."""
         if self._as_batches:
             return False
         ctx = self._ctx
         self._rows = stored_tasks(choice.tasks)
-        utubes = {*choice.tasks.column("utube").to_pylist()} if ctx.driver.subqueues else None
+        utubes = {*choice.tasks.column("utube").to_pylist()} if ctx.tube_type.subqueues else None
         ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
-        return buries_unreadable(
+        return bury_unreadable(
             ctx, self._rows, lambda count: stored_tasks(self._first(ready, count))
         )
 
@@ -307,30 +307,36 @@ class Take:
         small = [n for n in take_ids if not self._as_batches and counts[n] <= MOST_SHARED]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
         calls = range(len(self._requests))
-        claim = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
-        to = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
-        utubes = counted(tasks.column("utube")) if ctx.driver.subqueues else Counter[str | None]()
+        take_id_of = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
+        segment_of = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
+        utubes = (
+            counted(tasks.column("utube")) if ctx.tube_type.subqueues else Counter[str | None]()
+        )
         begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
         lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
         raised, count = limits.raised(utubes), tasks.num_rows
         # On Spark a MERGE that names and guards many rows costs more. So a large take moves all that is ready up to its last
         # task, and compares the number.
-        is_plain = len(take_ids) == 1 and not (ctx.driver.subqueues or acked or raised.numbers)
-        by_order = is_plain and count > MOST_NAMED and ctx.queue.engine.committer() is not None
-        if by_order:
+        may_go_unnamed = len(take_ids) == 1 and not (
+            ctx.tube_type.subqueues or acked or raised.numbers
+        )
+        moves_up_to_last = (
+            may_go_unnamed and count > MOST_NAMED and ctx.queue.engine.committing_jvm() is not None
+        )
+        if moves_up_to_last:
             statement = ctx.take_writer.take_up_to(tasks, self.take_ids[0], lease, limits.now_us)
         else:
-            statement = ctx.take_writer.take(tasks, to, claim, lease, raised, acked)
+            statement = ctx.take_writer.take(tasks, segment_of, take_id_of, lease, raised, acked)
 
         def finish(affected: Affected) -> list[Taken | None]:
-            if by_order and affected.updated < count:
+            if moves_up_to_last and affected.updated < count:
                 if affected.updated:
                     # Others have changed some of the tasks. The rest goes back before the next choice.
-                    self._look_for()
+                    self._give_back_if_committed()
                     ctx.queue.unknown_takes.look()
                 raise Stale
             if self._as_batches:
-                held = self._batches(tasks.append_column("claim", claim), lease)
+                held = self._batches(tasks.append_column("claim", take_id_of), lease)
             else:
                 after = rows_after(statement.changes, self._rows, statement.named)
                 held = self._with_rows(after, lease)

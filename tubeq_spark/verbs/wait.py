@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.durability.arrivals import Arrivals
 from tubeq_spark.storage.uninterrupted import is_interrupted
-from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
+from tubeq_spark.verbs.expire import end_dead_sessions, end_dead_sessions_if_news
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
     if synced is None:
         return lambda: ctx.table_lock.changes
     moves = (*_MOVES, "put") if not for_tasks else _MOVES
-    makes_room = ctx.driver.subqueues or ctx.record.options.most_taken is not None
+    makes_room = ctx.tube_type.subqueues or ctx.record.options.most_taken is not None
     ends = _ENDS if for_tasks and not makes_room else ()
     arrivals = Arrivals(synced, (*moves, *ends))
     return lambda: (ctx.table_lock.changes, arrivals.count())
@@ -128,7 +128,7 @@ def _looked(
     """Look once, and again if tasks of dead sessions were released."""
     if for_tasks:
         ctx.next_begin.at_us = None
-        end_lapsed_sessions(ctx)
+        end_dead_sessions_if_news(ctx)
     found = look(ctx)
     if found is None and end_dead_sessions(ctx):
         return look(ctx)

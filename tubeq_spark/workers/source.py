@@ -93,7 +93,7 @@ class Source:
         self._per_utube = per_utube
         self._utube = utube
         self._buries = buries
-        driver = tube._ctx.driver  # noqa: SLF001  (the loop is a part of the tube)
+        driver = tube._ctx.tube_type  # noqa: SLF001  (the loop is a part of the tube)
         self._delays = driver.timed
         self._keeps = driver.subqueues and not driver.timed
         #: Seconds for which the loop must take nothing after the last failures.
@@ -122,7 +122,7 @@ class Source:
     @property
     def frees_tasks(self) -> bool:
         """Whether an ack lets the next task of its sub-queue begin."""
-        return self._tube._ctx.driver.subqueues  # noqa: SLF001  (as below)
+        return self._tube._ctx.tube_type.subqueues  # noqa: SLF001  (as below)
 
     def holds(self, task: Task) -> bool:
         """Whether this session still holds a task for its attempt, as far as is known. Nothing is read."""

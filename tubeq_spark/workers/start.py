@@ -53,7 +53,7 @@ def work(  # noqa: PLR0913  (the contract)
         ctx.queue.config.poll_first,
         time_limit,
     )
-    arguments.take_request("batch", limits.batch, per_utube, ctx.driver, utube)
+    arguments.take_request("batch", limits.batch, per_utube, ctx.tube_type, utube)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     calls.span = partial(ctx.queue.traces.of_handler, ctx.record)

@@ -42,7 +42,7 @@ from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
 from tubeq_spark.storage.expression import TRUE, row, small
-from tubeq_spark.storage.gate import Raise
+from tubeq_spark.storage.gate import GateRaise
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import COLUMNS, PutsSeen, whole_segments
@@ -311,9 +311,9 @@ CHOSEN = {
     f"{MANY} tasks": chosen(*((10, n, None) for n in range(MANY))),
 }
 #: What a take raises: nothing, one gate, and two with the rows of some sub-queues.
-ONE_GATE = Raise({GATES[0]: 7})
-WITH_ROWS = Raise({GATES[0]: 7, GATES[3]: 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None})
-RAISED = {"nothing": Raise(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
+ONE_GATE = GateRaise({GATES[0]: 7})
+WITH_ROWS = GateRaise({GATES[0]: 7, GATES[3]: 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None})
+RAISED = {"nothing": GateRaise(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
 
 
 def takes(table: TubeTable) -> Iterator[Case]:

@@ -196,7 +196,7 @@ class SyncedLog:
 
     # -- after a commit ----------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def sync_commit(self) -> None:
         """Sync commits, if the durability requires it. The caller holds the table's lock.
 
         Raises:

@@ -191,16 +191,16 @@ class TableLock:
         """
         with self.writing(committer), self.committing(committer):
             yield
-            self.settle()
+            self.sync_commit()
 
-    def settle(self) -> None:
+    def sync_commit(self) -> None:
         """Sync commits to the disk, if the durability requires it. The caller holds the lock.
 
         Raises:
             SyncError: A commit may not be on the disk.
         """
         if self.synced is not None:
-            self.synced.settle()
+            self.synced.sync_commit()
 
     def flush(self) -> None:
         """Sync all commits to the disk, before files are removed because of the log.

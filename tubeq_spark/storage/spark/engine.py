@@ -129,7 +129,7 @@ class SparkEngine(SparkReads):
         """Wrap `run` so that it does the same in another thread."""
         return carried(self.spark, run)
 
-    def committer(self) -> Committer:
+    def committing_jvm(self) -> Committer:
         """The JVM in which statements run."""
         with self.reading():
             return committer_of(self.spark)

@@ -55,13 +55,13 @@ class Gates:
         return _seen(self._engine.arrow(self._ours(with_rows=with_rows)))
 
     def read_with_taken(
-        self, now_us: int, leaving: Collection[int] = (), *, with_rows: bool, skips: bool
+        self, now_us: int, acked: Collection[int] = (), *, with_rows: bool, skips: bool
     ) -> GatesSeen:
         """Read the gates and the taken tasks by one query, which reads the gates first.
 
         Args:
             now_us: The moment.
-            leaving: The ids of tasks that do not count.
+            acked: The ids of tasks that do not count.
             with_rows: Whether to read the taken-utube rows, too.
             skips: Whether sub-queues with tasks in an unreadable file may be left out.
         """
@@ -76,8 +76,8 @@ class Gates:
             "new": count_if(_ROW.since > at(now_us - RECENT_US)),
         }
         taken = self._table.mine() & (_ROW.state == TaskState.TAKEN.value)
-        if leaving:
-            taken &= ~self._table.has_id(leaving)
+        if acked:
+            taken &= ~self._table.has_id(acked)
         by_utube = Select(
             self._table.name, columns, taken, ["utube"], skips=WHOLE_UTUBES if skips else None
         )

@@ -18,7 +18,7 @@ FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
 OUR_FORMAT = "6"
 #: The property of the registry with the committer of the location: "native" or "spark".
-WRITERS = "tubeq.writers"
+COMMITTER = "tubeq.writers"
 #: The property of the registry with the durability of commits, which matters on local files.
 DURABILITY = "tubeq.durability"
 #: Delta's property for the change data feed.
@@ -162,7 +162,7 @@ def new_system_tables(
 
 def new_registry(table: str, config: QueueConfig, engine: str, *, local: bool = False) -> NewTable:
     """The registry; arguments as for `new_system_tables`."""
-    properties = _properties(config, local=local) | {FORMAT: OUR_FORMAT, WRITERS: engine}
+    properties = _properties(config, local=local) | {FORMAT: OUR_FORMAT, COMMITTER: engine}
     properties[DURABILITY] = config.new_durability()
     return NewTable(table, _REGISTRY_COLUMNS, (), properties)
 

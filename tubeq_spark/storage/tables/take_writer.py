@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.gate import Raise
+    from tubeq_spark.storage.gate import GateRaise
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _T, _S = row("t"), row("s")
@@ -52,7 +52,7 @@ class TakeWriter:
         to: pa.Array,
         claim: pa.Array,
         lease: NewLease,
-        raised: Raise,
+        raised: GateRaise,
         acked: Sequence[StoredTask] = (),
     ) -> Statement:
         """Move tasks to lease segments, and remove acked ones.
@@ -107,7 +107,7 @@ class TakeWriter:
             tasks=chosen.num_rows,
         )
 
-    def tidy(self, change: Raise, now_us: int) -> Statement:
+    def tidy(self, change: GateRaise, now_us: int) -> Statement:
         """Change or remove taken-utube rows."""
         named = self._named(self._own_rows(change), change)
         return self._raising(named, [Clause(None, _S.to.is_null())], None, change, now_us)
@@ -117,7 +117,7 @@ class TakeWriter:
         named: pa.Table,
         changes: Sequence[Clause],
         near: Expression | None,
-        raised: Raise,
+        raised: GateRaise,
         now_us: int,
     ) -> Statement:
         """A statement over named rows that also raises gates.
@@ -157,7 +157,7 @@ class TakeWriter:
         )
 
     def _named(
-        self, others: Sequence[dict[str, Any]], raised: Raise, tasks: pa.Table | None = None
+        self, others: Sequence[dict[str, Any]], raised: GateRaise, tasks: pa.Table | None = None
     ) -> pa.Table:
         """The source rows of a take: tasks to take, and rows for acked tasks, gates and taken-utube rows."""
         kinds = _OF_TASKS | _OF_GATES if raised.numbers else _OF_TASKS
@@ -170,7 +170,7 @@ class TakeWriter:
         tube = repeated(self._table.id, pa.int64(), tasks.num_rows)
         return pa.concat_tables([whole(tasks.append_column("tube", tube), found.schema), found])
 
-    def _own_rows(self, change: Raise) -> list[dict[str, Any]]:
+    def _own_rows(self, change: GateRaise) -> list[dict[str, Any]]:
         """The source rows for gates and taken-utube rows."""
         gates: list[dict[str, Any]] = [
             {"segment": gate, "task_id": number, "number": number + 1}
