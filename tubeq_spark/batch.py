@@ -7,7 +7,7 @@ import logging
 from array import array as IdArray
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.taken import Taken
     from tubeq_spark.verbs.settle import Verb
+
+    #: Settles some tasks of a batch; returns their number.
+    Settle: TypeAlias = Callable[[Sequence[int]], int]
 
 __all__ = ["Batch"]
 
@@ -452,22 +455,32 @@ class Batch:
         self, trial: Trial, delay: Seconds | None = None, max_attempts: int | None = None
     ) -> BatchReport:
         """Ack the done tasks, and release the rest. Tasks that other verbs have settled meanwhile are left out."""
-        failed, untried, worn = trial.failed, trial.untried, set[int]()
-        if failed or untried:
-            left = set(self._ids())
-            failed = _within(failed, left)
-            untried = [task_id for task_id in untried if task_id in left]
+        failed, worn = trial.failed, set[int]()
         if failed:
+            failed = _within(failed, set(self._ids()))
             worn = self._worn(failed, max_attempts)
-        given_back = self._give_back(untried) if untried else 0
+        untried = self._settle_left(self._give_back, trial.untried)
         buried = {task_id for task_id, reason in failed.items() if isinstance(reason, Bury)}
         ours = set[int]() if max_attempts is None else worn
-        settled = self._fail(failed, buried | ours, delay)
-        return BatchReport(self.ack(), settled, len(buried | worn), given_back, trial.error)
+        settled = self._fail(failed, buried | ours, delay, self._settle_left)
+        done = self.ack()
+        return BatchReport(done, settled, len(buried | worn), untried, trial.error)
 
     def _give_back(self, ids: Sequence[int] | None = None) -> int:
         """Give back tasks as if they had not been taken; by default all remaining ones."""
         return self._settle("release", ids, lambda _: settle.GIVE_BACK)
+
+    def _settle_left(self, settle: Settle, ids: Sequence[int]) -> int:
+        """Settle those of some tasks that the batch still has; return their number."""
+        while ids:
+            try:
+                return settle(ids)
+            except NotTakenError:
+                left = set(self._ids()) if self._held.is_left else set(ids)
+                if left.issuperset(ids):
+                    raise
+                ids = [task_id for task_id in ids if task_id in left]
+        return 0
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
@@ -475,7 +488,11 @@ class Batch:
         return self._run(lambda _: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(
-        self, reasons: Mapping[int, Reason], buried: AbstractSet[int], delay: Seconds | None
+        self,
+        reasons: Mapping[int, Reason],
+        buried: AbstractSet[int],
+        delay: Seconds | None,
+        by: Callable[[Settle, Sequence[int]], int] = lambda settle, ids: settle(ids),
     ) -> int:
         """Bury some failed tasks, and release the others.
 
@@ -493,8 +510,10 @@ class Batch:
             columns = [array(ids, pa.int64()), array(texts, pa.string())]
             return pa.Table.from_arrays(columns, names=["task_id", "error"])
 
-        count = self.bury(told(sorted(buried))) if buried else 0
-        return count + (self.release(told(released), delay) if released else 0)
+        count = by(lambda ids: self.bury(told(ids)), sorted(buried)) if buried else 0
+        if released:
+            count += by(lambda ids: self.release(told(ids), delay), released)
+        return count
 
     def _evaluated(self, rows: Any, among: Callable[[], list[int]] | None = None) -> Any:
         """Evaluate rows of failed tasks in this process; at most one row more than the batch has tasks.
@@ -527,8 +546,7 @@ class Batch:
         """Settle tasks by a verb that is made from their errors: those of `df`, or one for all."""
 
         def settled(_: TubeContext) -> int:
-            rows = self._table_of(df) if hasattr(df, "sparkSession") else df
-            named, errors = (None, None) if rows is None else named_tasks(rows)
+            named, errors = (None, None) if df is None else self._named(df)
             if not self._held.is_left:
                 if named:
                     raise not_in_batch(named)
@@ -544,7 +562,11 @@ class Batch:
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")
         return self._run(settled, name=name, on_spark=on_spark)
 
-    def _table_of(self, df: Any) -> pa.Table:
+    def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
+        """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
+        return named_tasks(self._table_of(df) if hasattr(df, "sparkSession") else df)
+
+    def _table_of(self, df: DataFrame) -> pa.Table:
         """Evaluate a DataFrame of ids once; collect at most one id more than the batch has."""
         kind = df.schema["task_id"].dataType if "task_id" in df.columns else None
         if kind is None or kind.typeName() not in ("long", "integer"):

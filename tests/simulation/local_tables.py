@@ -297,7 +297,7 @@ class _LockedTable(LocalTable):
     def commit(self, base: Base, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
         written = super().commit(base, change)
         try:
-            synced_log_of(self.directory).settle()
+            synced_log_of(self.directory).sync_commit()
         except SyncError as error:
             raise CommitUnknownError(str(error), change.note.operation_id) from error
         self._tables.world.check_synced(self._tables._directory, base.snapshot.version + 1)
