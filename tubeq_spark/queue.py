@@ -780,7 +780,7 @@ class Queue:
 
         Raises:
             InvalidOptionError: `target` is no location, or overlaps with this one.
-            TubeBusyError: Tasks are taken; or another queue object may take tasks of a tube that is
+            TubeBusyError: Tasks are taken; the queue was moved to another target; or another queue object may take tasks of a tube that is
                 not paused; or a tube or the list of tubes was changed during the copy; or another
                 call has copied to `target` since this one began.
             StoreError: Something exists at the target, such as an interrupted copy; or this

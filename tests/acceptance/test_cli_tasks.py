@@ -360,6 +360,9 @@ def test_kick_of_named_tasks_or_where_a_condition_holds_kicks_these(tubeq: Tubeq
     assert tubeq.json(*kick, "--all", "--where=data < '6'")[0]["kicked"] == 2
     for arguments, said in {
         ("2", *named): "a count and --id exclude each other",
+        (
+            str(ids[0]),
+        ): f"{ids[0]} looks like the id of a task, not like a number of tasks: use --id",
         ("--all", "2"): "a count and --all exclude each other",
         ("--all", *named): "--all and --id exclude each other",
         (*named, "--where=TRUE"): "--id and --where exclude each other",

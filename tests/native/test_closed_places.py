@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -205,16 +206,32 @@ def test_copy_when_made_from_a_closed_place_is_open_and_paused_only_where_a_prog
     # The marks are those that a copy leaves when it is killed before its end.
     old.create_tube("work").put("a")
     old.create_tube("paused").pause()
-    old.copy_to(tmp_path / "first", close=True)
+    old.copy_to(tmp_path / "new", close=True)
+    shutil.rmtree(tmp_path / "new")
 
-    old.copy_to(tmp_path / "second", close=True)
+    old.copy_to(tmp_path / "new", close=True)
 
-    with opened(tmp_path / "second", clock) as new:
+    with opened(tmp_path / "new", clock) as new:
         assert [new[name].paused for name in ("work", "paused")] == [False, True]
         assert new["work"].take(0) is not None
         new.create_tube("more")
-    with pytest.raises(StoreError, match=r"was moved to .*second"):
+    with pytest.raises(StoreError, match=r"was moved to .*new"):
         old["work"].put("b")
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_copy_when_the_place_was_moved_elsewhere_is_refused(
+    old: Queue, tmp_path: Path, *, close: bool
+) -> None:
+    old.create_tube("work").put("a")
+    old.copy_to(tmp_path / "new", close=True)
+
+    with pytest.raises(
+        TubeBusyError, match=r"'work' was moved to .*new: copy the queue from there"
+    ):
+        old.copy_to(tmp_path / "other", close=close)
+
+    assert not (tmp_path / "other").exists()
 
 
 def test_health_and_why_when_a_tube_was_moved_name_the_new_place(

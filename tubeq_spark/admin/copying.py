@@ -89,6 +89,7 @@ def copy(
         # The state is read before the checks of tubes and tasks, so later changes make it differ.
         state = _state_of(queue, kept)
         _require_all(queue, tubes)
+        _require_not_moved(tubes, location.text)
         _require_quiet(queue, tubes, close=close)
         work = _Copy(queue, engines, new, uuid4().bytes)
         with queue.engine.reading():
@@ -111,6 +112,18 @@ def _require_all(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
     """Refuse if the source has other tubes by now."""
     if {record.id for record in queue.registry.records()} != {ctx.record.id for ctx in tubes}:
         raise _changed(_REGISTRY)
+
+
+def _require_not_moved(tubes: Sequence[TubeContext], target: str) -> None:
+    """Refuse a source that another copy has closed, because both copies would hand out its tasks.
+
+    A copy to the same target may be made again, after one that was killed.
+    """
+    for ctx in tubes:
+        place = ctx.record.moved_to
+        if place is not None and place != target:
+            msg = f"tube {ctx.record.name!r} was moved to {place}: copy the queue from there"
+            raise TubeBusyError(msg)
 
 
 def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext], *, close: bool) -> None:

@@ -15,6 +15,8 @@ from tubeq_spark.markup import printable
 
 #: The argument of commands for one task.
 Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=task_id)]
+#: A larger count of tasks is probably an id.
+_MOST_KICKED = 10**12
 _Ids = Annotated[
     list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=task_id)
 ]
@@ -107,6 +109,9 @@ def kick(
     with tube_of(ctx, tube) as (call, source):
         if sum(ways.values()) > 1 or (ids and where is not None):
             msg = f"{' and '.join(given)} exclude each other"
+            raise InvalidOptionError(msg)
+        if count is not None and count > _MOST_KICKED:
+            msg = f"{count} looks like the id of a task, not like a number of tasks: use --id"
             raise InvalidOptionError(msg)
         if ids:
             kicked = len(source.kick_many(ids))
