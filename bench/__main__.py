@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-#: The groups in the order in which they run, each a module; that which starts a JVM is the last.
+#: The groups, each a module, in the order in which they run. Spark is the last, because it starts a JVM.
 GROUPS = ("single", "threads", "batches", "stores", "spark")
 _QUICK = Sizes(
     rounds=1,
@@ -99,6 +99,6 @@ def _measure(page: Page, group: str, place: Path, sizes: Sizes) -> None:
 
 
 if __name__ == "__main__":
-    # Both print what was measured until then.
+    # SIGTERM ends the run as Ctrl-C does: the page still shows what was measured before.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end(main())

@@ -1,4 +1,4 @@
-"""Queues as plain tables of SQLite and of Postgres, with the takes that one writes by hand."""
+"""Queues in plain tables of SQLite and Postgres, with takes as programmers write them by hand."""
 
 from __future__ import annotations
 

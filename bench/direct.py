@@ -40,7 +40,7 @@ class DirectCommits:
     """One task at a time in the table of a tube that no queue has open."""
 
     def __init__(self, location: str, durability: str) -> None:
-        """Create the tube, and learn from a put what a row is."""
+        """Create the tube. A put by the package shows the columns of a row."""
         config = QueueConfig(durability=durability)
         directory = Path(location, _TUBE)
         with Queue(None, location, engine="native", config=config) as queue:
@@ -53,7 +53,7 @@ class DirectCommits:
         self._synced.follow(Durability(durability))
         self._table = LocalTable(directory)
         self._segments = itertools.count(_FIRST)
-        #: The rows of the data files, as the package keeps those that it has written.
+        #: The row of each new data file, by its path. The package also caches the rows that it has written.
         self._rows: dict[str, dict[str, Any]] = {}
         self._taken: list[str] = []
 

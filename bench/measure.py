@@ -1,4 +1,4 @@
-"""Runs the subjects of a comparison by turns, and reduces what their rounds told to medians and ratios."""
+"""Runs the subjects of a comparison by turns, and computes medians and ratios from their figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    #: One round of a subject; returns its figures by what was measured.
+    #: Runs one round of a subject; returns its figures by the names of the measurements.
     Round = Callable[[], Mapping[str, float]]
 
 __all__ = ["BenchError", "Samples", "Sizes", "Spread", "by_turns", "checked", "timed"]
@@ -69,29 +69,29 @@ class Samples:
     """The figures of a comparison, round by round.
 
     Attributes:
-        figures: By what was measured, and by the subject. A name `what | column` is for another
-            figure of the same calls, which is a column of its own.
+        figures: The figures of each round, by the measurement and the subject. The measurement `what | column`
+            belongs to the calls of `what`; the page shows its figures in a column of its own.
     """
 
     figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, subject: str, found: Mapping[str, float]) -> None:
-        """Add what a round of a subject told."""
+        """Add the figures of one round of a subject."""
         for what, figure in found.items():
             self.figures.setdefault(what, {}).setdefault(subject, []).append(figure)
 
     def ratio(self, what: str, subject: str, reference: str) -> float | None:
-        """How many times the figure of the reference a subject has, round by round, and of that the median.
+        """The median of a subject's ratios to the reference, one ratio for each round.
 
-        Both ran within the same seconds of a round, so what else the machine does falls out.
+        Both run within the same seconds of a round, so other load on the machine affects both.
 
         Returns:
-            The ratio; `None` if it is the reference itself, or if that was not measured, or is 0.
+            The ratio; `None` if the subject is the reference, or if the reference was not measured or is 0.
         """
         of_what = self.figures[what]
         if subject == reference or reference not in of_what:
             return None
-        # Stopped within a round, one of them has a figure more.
+        # If the run was stopped within a round, one of them has one figure more.
         pairs = zip(of_what[subject], of_what[reference], strict=False)
         ratios = [mine / theirs for mine, theirs in pairs if theirs]
         return statistics.median(ratios) if ratios else None
@@ -105,17 +105,17 @@ def by_turns(
     *,
     warm_up: int = 1,
 ) -> None:
-    """Run subjects by turns; who began a round is the last of the next one.
+    """Run subjects by turns. The first subject of a round is the last one of the next round.
 
     Args:
-        title: What to say on standard error.
-        subjects: Each with its name. A name may be there twice, for different figures.
-        rounds: How many rounds count.
-        samples: Where to add, so that a run that is stopped has the rounds before.
-        warm_up: Rounds before that, which do not count.
+        title: The title for standard error.
+        subjects: The subjects and their names. A name may occur twice, for different figures.
+        rounds: The number of rounds that count.
+        samples: Gets the figures of each round at once, so a run that is stopped keeps them.
+        warm_up: The number of rounds before, which do not count.
 
     Raises:
-        BenchError: A subject did not do what it was asked to.
+        BenchError: A round of a subject failed.
     """
     sys.stderr.write(f"{title}: {rounds} rounds of {len(subjects)}\n")
     for number in range(-warm_up, rounds):
@@ -127,10 +127,14 @@ def by_turns(
 
 
 def timed(call: Callable[[], int], count: int) -> float:
-    """The seconds of a call that returns for how many tasks it was.
+    """The seconds that a call takes.
+
+    Args:
+        call: The call; it returns the number of its tasks.
+        count: The number of tasks that it must return.
 
     Raises:
-        BenchError: It was for another number of tasks.
+        BenchError: It returned another number.
     """
     began = time.perf_counter()
     tasks = call()
@@ -140,10 +144,10 @@ def timed(call: Callable[[], int], count: int) -> float:
 
 
 def checked(tasks: int, count: int) -> None:
-    """Refuse a call that was for another number of tasks.
+    """Refuse a call that has handled another number of tasks.
 
     Raises:
-        BenchError: It was.
+        BenchError: The numbers differ.
     """
     if tasks != count:
         msg = f"a call for {count} tasks was for {tasks}"

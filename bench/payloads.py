@@ -1,4 +1,4 @@
-"""What the tasks carry: the same for all queues."""
+"""The payloads of tasks, which are the same for all queues."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["payload", "payloads", "texts"]
 
 
 def payload(number: int) -> dict[str, Any]:
-    """What a task carries."""
+    """The payload of one task."""
     return {"url": f"http://example.org/page/{number}", "depth": 3}
 
 
 @functools.lru_cache(2)
 def texts(count: int) -> list[str]:
-    """The payloads of so many tasks, as JSON."""
+    """The payloads of `count` tasks, as JSON."""
     return [json.dumps(payload(number)) for number in range(count)]
 
 

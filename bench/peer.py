@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    #: Whether to end.
+    #: Returns whether to end.
     Until = Callable[[], bool]
 
 __all__ = ["Hand", "Peer", "by_threads"]
@@ -30,11 +30,11 @@ class Peer(Protocol):
         ...
 
     def renew(self, waiting: int) -> None:
-        """Begin with a new queue that has so many tasks."""
+        """Replace the queue by a new one with `waiting` tasks."""
         ...
 
     def open(self, threads: int) -> AbstractContextManager[Hand]:
-        """The queue as one process has it, for so many threads."""
+        """Open the queue in this process, for `threads` threads."""
         ...
 
     def remove(self) -> None:
@@ -77,7 +77,7 @@ class Hand(ABC):
 
         Args:
             threads: How many.
-            until: Whether to end; it also ends when there is no task.
+            until: Returns whether to end; called before each further take. Without a task the loop ends, too.
 
         Returns:
             How many tasks.

@@ -1,4 +1,4 @@
-"""Runs the same function in several processes at the same time, and gathers what they tell."""
+"""Runs the same function in several processes at the same time, and collects the results."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Comparison:
     Attributes:
         title: Its title.
         unit: Of the figures, as "ms".
-        references: The subjects to which ratios are told.
+        references: The subjects to which the table has ratios.
         note: What a reader has to know.
         samples: What was measured.
     """
@@ -153,7 +153,7 @@ class Page:
 
 
 def shown(value: float) -> str:
-    """A figure with three digits that say something."""
+    """A figure with three significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

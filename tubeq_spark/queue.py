@@ -844,13 +844,12 @@ class Queue:
         - to each tube at most 1 for ended leases, delays and ttls, 2 for each dead session, 1 for a compaction, 1 for
           rows of ended tasks, and 1 for stored begin times of leases. These conflict with takes of the same
           segments, and are retried.
-        - to the sessions at most 4. They remove replaced heartbeats, replaced id ranges, requests of long writes that
-          have ended, and notes of earlier removals of dead files. They do nothing if others write there.
+        - to the sessions at most 4. They remove replaced heartbeats, replaced id ranges, and notes of earlier removals of
+          dead files. They do nothing if others write there.
         - every `vacuum_hours` those of Delta's VACUUM, also to the system tables and the tables of dropped tubes.
           They conflict with nothing.
         - before VACUUM, on storage without lock files, 1 to each table. Every running write conflicts with it, and
-          starts again. A write of more than five minutes asks for a delay; then sweeps put VACUUM off, four times
-          at most.
+          starts again.
         """
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
         return sweeper.sweep(self._context, self._opener(), now_us)

@@ -95,7 +95,7 @@ class Call:
         horizon: float = _HORIZON,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
-        # Before Arrow is imported to read the registry. Spark needs them, but not for Arrow's tables.
+        # Reading the registry imports Arrow, which is faster without these packages. Spark needs them.
         admit = self.outside.leave_out(*NOT_NEEDED)
         with undisturbed():
             committer = self.settings.committer()
