@@ -14,7 +14,7 @@ from tests.jvm_options import SHORT_LIVED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ROOT", "conversing", "environment", "ran", "served", "started"]
+__all__ = ["ROOT", "built_wheel", "conversing", "environment", "ran", "served", "started"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,6 +25,18 @@ def environment(**more: str) -> dict[str, str]:
     Spark says nothing of options that come this way, as Java does of those in its own variables.
     """
     return os.environ | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED} | more
+
+
+def built_wheel(folder: Path) -> Path:
+    """The package as it is released, built into a folder."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={folder}"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    [built] = folder.glob("*.whl")
+    return built
 
 
 def conversing(code: str, *arguments: str) -> subprocess.Popen[str]:

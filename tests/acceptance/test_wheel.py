@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.pages import examples
+from tests.programs import ROOT, built_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.nightly
 
-ROOT = Path(__file__).parents[2]
 #: What a user's program does, with two mistakes, which the checkers must find.
 PROGRAM = '''"""A user's program."""
 
@@ -48,10 +51,9 @@ MISTAKES = """    mail.put(1, priority=2)
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that has the wheel, what it depends on, mypy and pyright."""
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={folder}")
+    wheel = built_wheel(folder)
     run(sys.executable, "-m", "venv", str(folder / "venv"))
     python = folder / "venv" / "bin" / "python"
-    wheel = next(folder.glob("*.whl"))
     run(str(python), "-m", "pip", "install", "--quiet", str(wheel), "mypy", "pyright")
     return python
 

@@ -18,7 +18,7 @@ import pytest
 from filelock import FileLock
 
 from tests.jvm_options import SHORT_LIVED
-from tests.programs import ROOT, served
+from tests.programs import built_wheel, served
 from tubeq_spark.storage.spark.spark_session import delta_package
 from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS
 
@@ -145,15 +145,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str,
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as it is released."""
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={folder}"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    [built] = folder.glob("*.whl")
-    return built
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from tubeq_spark.cli.logs import log
 from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
 from tubeq_spark.cli.options import seconds, whole
 from tubeq_spark.cli.program import load_function
+from tubeq_spark.cli.values import plural
 from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async
 
@@ -130,7 +131,7 @@ def _log_failure(failure: Failure) -> None:
 
 def _log_stop(calls: int) -> None:
     """Log that the loop ends after its running calls."""
-    log.info("stopping: %d call%s in hand", calls, "" if calls == 1 else "s")
+    log.info("stopping: %s in hand", plural(calls, "call"))
 
 
 def _attempts(tasks: Sequence[Task]) -> list[tuple[int, int]]:

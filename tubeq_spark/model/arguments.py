@@ -80,7 +80,7 @@ def put_call(
         raise TypeError(msg)
     own = dict(options)
     given = own.pop("timeout", None)
-    unknown = set(own) - set(PUT_OPTIONS)
+    unknown = own.keys() - PUT_OPTIONS.keys()
     if unknown:
         msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)

@@ -164,6 +164,10 @@ PUT_OPTIONS = {name: OPTIONS[name] for name in ("pri", "ttl", "ttr", "delay")} |
     "utube": Option(SUBQUEUES, "Its sub-queue", validation.utube),
     "unique": Option(ALL, "Its key, which no other stored task has", validation.unique),
 }
+#: The check of each option of a tube or a put.
+_CHECK_OF = {
+    name: option.check or _CHECKS[KINDS[name]] for name, option in (OPTIONS | PUT_OPTIONS).items()
+}
 #: Default values that count as not given, so that every type allows them.
 _PLAIN = {f.name: f.default for f in fields(TubeOptions) if f.name not in ("pri", "delay")}
 
@@ -206,7 +210,7 @@ def altered(
         InvalidOptionError: A value is out of range, or the type or `alter` lacks the option.
         TypeError: There is no such option.
     """
-    unknown = set(given) - set(OPTIONS)
+    unknown = given.keys() - OPTIONS.keys()
     if unknown:
         msg = f"alter() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
@@ -236,12 +240,7 @@ def put_options(
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    options, checked = OPTIONS | PUT_OPTIONS, {}
-    for name, value in given.items():
-        if value is not None:
-            check = options[name].check or _CHECKS[KINDS[name]]
-            checked[name] = check(name, value)
-    return checked
+    return {n: _CHECK_OF[n](n, value) for n, value in given.items() if value is not None}
 
 
 def _refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> None:

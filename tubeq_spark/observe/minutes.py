@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 COUNTED = ("added", "done", "failed")
 #: The number of minutes that are kept: those of a day.
 DAY = 1_440
-#: What the tasks of a commit count for, by the verb of its note. An exchange acks what it deletes.
+#: What the tasks of a commit count for, by the verb of its note.
 _OF_VERB = {
     "put": "added",
     "urgent": "added",
+    "take": "taken",
     "ack": "done",
     "done": "done",
     "release": "failed",
@@ -52,7 +53,8 @@ class Minutes:
             for commit in commits:
                 if commit.version > self.version:
                     minute = self._counts.setdefault(commit.at_us // _MINUTE_US, Counter())
-                    minute.update(_counted(commit))
+                    found = moved_by(commit)
+                    minute.update({name: found[name] for name in COUNTED if name in found})
             self.version = newest
             for old in sorted(self._counts)[:-DAY]:
                 del self._counts[old]
@@ -76,9 +78,11 @@ class Minutes:
         return found
 
 
-def _counted(commit: Commit) -> dict[str, int]:
+def moved_by(commit: Commit) -> Mapping[str, int]:
+    """The numbers of tasks that a commit has added, taken, done or failed. An exchange acks the tasks that it deletes."""
     tasks = commit.tasks or 0
-    if commit.operation == "exchange":
-        return {"done": 0 if commit.affected is None else commit.affected.deleted}
+    if commit.operation == "exchange" and commit.affected is not None:
+        acked = commit.affected.deleted
+        return {"taken": tasks - acked, "done": acked}
     counted = _OF_VERB.get(commit.operation or "")
     return {} if counted is None else {counted: tasks}

@@ -117,15 +117,30 @@ def depth(metrics: TubeMetrics) -> Html:
         )
         x += width
     said = ", ".join(f"{getattr(metrics, state):,} {state}" for state in STATES)
+    return _drawing("bar", (100, 8), rects, said, said)
+
+
+def _drawing(
+    kind: str, extent: tuple[int, int], shapes: Sequence[Html], title: str, label: str
+) -> Html:
+    """A picture that is stretched to its place.
+
+    Args:
+        kind: Its class in the style sheet.
+        extent: Width and height, in the units of the shapes.
+        shapes: What it shows.
+        title: The text below the pointer.
+        label: The text for those who do not see it.
+    """
     return tag(
         "svg",
-        tag("title", said),
-        *rects,
-        class_="bar",
-        viewBox="0 0 100 8",
+        tag("title", title),
+        *shapes,
+        class_=kind,
+        viewBox=f"0 0 {extent[0]} {extent[1]}",
         preserveAspectRatio="none",
         role="img",
-        aria_label=said,
+        aria_label=label,
     )
 
 
@@ -356,16 +371,7 @@ def _picture(title: str, periods: Sequence[Mapping[str, int]]) -> Html:
         heights = [30 - 28 * each[name] / max(1, most) for each in periods]
         points = " ".join(f"{x},{height:.1f}" for x, height in enumerate(heights))
         lines.append(tag("polyline", points=points, class_=name))
-    drawn = tag(
-        "svg",
-        tag("title", said),
-        *lines,
-        class_="picture",
-        viewBox=f"0 0 {len(periods) - 1} 31",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=f"{title}: {said}",
-    )
+    drawn = _drawing("picture", (len(periods) - 1, 31), lines, said, f"{title}: {said}")
     text = f"{title}: {said}. Highest point: {most:,}."
     return tag("figure", tag("figcaption", text), drawn)
 

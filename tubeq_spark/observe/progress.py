@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.observe.minutes import moved_by
 from tubeq_spark.observe.statistics import oldest_ready_age, statistics_of
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.task import TaskState
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 #: The most commits that are read at a time, and for the minutes of a tube.
 _MOST, _OF_MINUTES = 2_000, 1_000
-#: Verbs whose commits put and take tasks. An exchange acks, too: it updates what it takes.
-_PUTS, _TAKES, _EXCHANGE = frozenset({"put", "urgent"}), frozenset({"take"}), "exchange"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +83,12 @@ def moved(ctx: TubeContext, since: int, until: int) -> dict[str, int]:
         since: The version.
         until: The newest version.
     """
-    counts = Counter(put=0, take=0)
+    counts = Counter[str]()
     for commit in newest_commits(ctx, until - since) if until > since else []:
         if commit.version <= since:
             break
-        if commit.operation in _PUTS:
-            counts["put"] += commit.tasks or 0
-        elif commit.operation in _TAKES:
-            counts["take"] += commit.tasks or 0
-        elif commit.operation == _EXCHANGE and commit.affected is not None:
-            counts["take"] += (commit.tasks or 0) - commit.affected.deleted
-    return dict(counts)
+        counts.update(moved_by(commit))
+    return {"put": counts["added"], "take": counts["taken"]}
 
 
 def newest_commits(ctx: TubeContext, limit: int) -> list[Commit]:
@@ -104,7 +98,9 @@ def newest_commits(ctx: TubeContext, limit: int) -> list[Commit]:
 
 def count_minutes(ctx: TubeContext, minutes: Minutes, least: int) -> list[Commit]:
     """Add a tube's new commits to its minutes; returns at least this many of its newest commits, if the log has them."""
-    new = min(_version(ctx) - minutes.version, _OF_MINUTES)
-    commits = newest_commits(ctx, max(new, least))
+    commits = newest_commits(ctx, least)
+    new = commits[0].version - minutes.version if commits else 0
+    if new > len(commits):
+        commits = newest_commits(ctx, max(min(new, _OF_MINUTES), least))
     minutes.add(commits)
     return commits

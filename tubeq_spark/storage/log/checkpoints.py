@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -42,10 +43,8 @@ _HOUR = 3_600_000
 #: Delta's property for the time for which removed files stay, and its default in hours.
 DELETED_RETENTION, DELTAS_HOURS = "delta.deletedFileRetentionDuration", 7 * 24
 _TEXT, _LONG = pa.string(), pa.int64()
-#: The actions of a checkpoint, as Delta's protocol has them.
-_SCHEMA = pa.schema(
-    list(
-        columns_of("""
+#: The actions of a checkpoint, as Delta's protocol has them, in DDL.
+_ACTIONS = """
 txn STRUCT<appId: STRING, version: BIGINT, lastUpdated: BIGINT>,
 add STRUCT<path: STRING, partitionValues: MAP<STRING, STRING>, size: BIGINT, modificationTime: BIGINT,
     dataChange: BOOLEAN, stats: STRING, tags: MAP<STRING, STRING>>,
@@ -56,9 +55,13 @@ metaData STRUCT<id: STRING, name: STRING, description: STRING,
     partitionColumns: ARRAY<STRING>, configuration: MAP<STRING, STRING>, createdTime: BIGINT>,
 protocol STRUCT<minReaderVersion: INT, minWriterVersion: INT, readerFeatures: ARRAY<STRING>,
     writerFeatures: ARRAY<STRING>>
-""")
-    )
-)
+"""
+
+
+@cache
+def _schema() -> pa.Schema:
+    """The schema of a checkpoint. Most programs write none, so it is parsed when it is needed."""
+    return pa.schema(list(columns_of(_ACTIONS)))
 
 
 def write(
@@ -102,7 +105,7 @@ def _write(
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
     count, sink = 0, pa.BufferOutputStream()
-    with ParquetWriter(sink, _SCHEMA, store_schema=False) as to:
+    with ParquetWriter(sink, _schema(), store_schema=False) as to:
         for kind, actions in itertools.chain(
             _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms, removes)
         ):
@@ -123,10 +126,10 @@ def _write(
 def _add(to: ParquetWriter, kind: str, actions: pa.StructArray) -> int:
     """Write the actions of one kind; return their number."""
     columns = [
-        actions if field.name == kind else pa.nulls(len(actions), field.type) for field in _SCHEMA
+        actions if field.name == kind else pa.nulls(len(actions), field.type) for field in _schema()
     ]
     if len(actions):
-        to.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+        to.write_batch(pa.RecordBatch.from_arrays(columns, schema=_schema()))
     return len(actions)
 
 
@@ -188,9 +191,9 @@ def _gone_before(log: LogFiles, version: int) -> Iterator[pa.StructArray]:
     """The removed files in a checkpoint."""
     for batch in checkpoint_batches(log, checkpoint_name(version), ("remove",), _AT_ONCE):
         found = batch.column(0).drop_null()
-        is_ours = found.type == _SCHEMA.field("remove").type
+        is_ours = found.type == _schema().field("remove").type
         yield found if is_ours else _structs("remove", found.to_pylist())
 
 
 def _structs(kind: str, actions: Sequence[Mapping[str, Any]]) -> pa.StructArray:
-    return nested(actions, _SCHEMA.field(kind).type)
+    return nested(actions, _schema().field(kind).type)
