@@ -5,14 +5,15 @@ A verb hands these rows out and does not read them again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.storage.arrow.by_row import FEW, NotByRowError, value_of
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.arrow.evaluate import column
 from tubeq_spark.storage.expression import TRUE, Literal, Type
@@ -21,7 +22,7 @@ from tubeq_spark.storage.tables.schema import TUBE_TYPES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.storage.arrow.evaluate import Lookup
+    from tubeq_spark.storage.arrow.by_row import Read
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause
 
@@ -47,14 +48,14 @@ def rows_after(
     """
     after: list[StoredTask | None] = list(rows)
     left = list(range(len(rows)))
-    lookup = columns_of(rows, source)
+    columns = _Columns(rows, source)
     for clause in clauses:
         if not left:
             break
-        applies = values_of(TRUE if clause.when is None else clause.when, lookup, len(rows))
+        applies = columns.values_of(TRUE if clause.when is None else clause.when)
         hits = [place for place in left if applies[place]]
         left = [place for place in left if not applies[place]]
-        changes = _changes(clause, lookup, len(rows)) if hits else None
+        changes = _changes(clause, columns) if hits else None
         for place in hits:
             after[place] = None if changes is None else replace(rows[place], **changes[place])
     return [row for row in after if row is not None]
@@ -62,43 +63,57 @@ def rows_after(
 
 def rows_at(rows: Sequence[StoredTask], state: Expression) -> list[StoredTask | None]:
     """Rows with their states at a moment (`TubeTable.state`); `None` for a task whose ttl has ended."""
-    letters = values_of(state, columns_of(rows), len(rows))
+    letters = _Columns(rows).values_of(state)
     pairs = zip(rows, letters, strict=True)
     return [None if letter is None else row.seen_as(_STATES[letter]) for row, letter in pairs]
 
 
-def columns_of(rows: Sequence[StoredTask], source: pa.Table | None = None) -> Lookup:
-    """The columns of rows and of their source rows. Each is made when it is read first."""
+class _Columns:
+    """The columns of rows, and of their source rows."""
 
-    @cache
-    def lookup(alias: str, name: str) -> pa.Array:
-        if alias == "s" and source is not None:
-            return source.column(name)[: len(rows)]
+    def __init__(self, rows: Sequence[StoredTask], source: pa.Table | None = None) -> None:
+        self._rows, self._source = rows, source
+
+    def values_of(self, expression: Expression) -> list[Any]:
+        """The values of an expression for all rows; moments are microseconds."""
+        count = len(self._rows)
+        if isinstance(expression, Literal):
+            return [expression.value] * count
+        if count <= FEW:
+            with suppress(NotByRowError):
+                return [value_of(expression, self._read(place)) for place in range(count)]
+        found = column(expression, self._lookup, None, count)
+        values: list[Any] = (
+            found.cast(pa.int64()) if pa.types.is_timestamp(found.type) else found
+        ).to_pylist()
+        return values
+
+    def _read(self, place: int) -> Read:
+        """Reads the row at a place."""
+
+        def read(alias: str, name: str) -> Any:
+            if alias == "s" and self._source is not None:
+                return self._source.column(name)[place].as_py()
+            return getattr(self._rows[place], _ATTRIBUTES[name])
+
+        return read
+
+    def _lookup(self, alias: str, name: str) -> pa.Array:
+        """The column of an alias and a name, for all rows."""
+        if alias == "s" and self._source is not None:
+            return self._source.column(name)[: len(self._rows)]
         kind = ARROW_TYPES[Type(TUBE_TYPES[name])]
-        return array([getattr(row, _ATTRIBUTES[name]) for row in rows], kind)
-
-    return lookup
+        return array([getattr(row, _ATTRIBUTES[name]) for row in self._rows], kind)
 
 
-def values_of(expression: Expression, lookup: Lookup, count: int) -> list[Any]:
-    """The values of an expression for this many rows; moments are microseconds."""
-    if isinstance(expression, Literal):
-        return [expression.value] * count
-    found = column(expression, lookup, None, count)
-    values: list[Any] = (
-        found.cast(pa.int64()) if pa.types.is_timestamp(found.type) else found
-    ).to_pylist()
-    return values
-
-
-def _changes(clause: Clause, lookup: Lookup, count: int) -> list[dict[str, Any]] | None:
+def _changes(clause: Clause, columns: _Columns) -> list[dict[str, Any]] | None:
     """The attributes that a clause sets in each row; `None` if it removes rows."""
     sets = clause.sets
     # With a change feed a removed row stays for the feed, with the negated id of the tube.
     if sets is None or "tube" in sets:
         return None
     values = {
-        _ATTRIBUTES[name]: values_of(value, lookup, count)
+        _ATTRIBUTES[name]: columns.values_of(value)
         for name, value in sets.items()
         if name in _ATTRIBUTES
     }

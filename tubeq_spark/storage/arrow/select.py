@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow.by_row import FEW, FewRows, NotByRowError
 from tubeq_spark.storage.arrow.columns import (
     array,
     flat,
@@ -222,6 +224,10 @@ def matching(rows: pa.Table, where: Expression | None, constants: Constants = No
     """The rows for which a condition holds. Raises as `answer` does."""
     if where is None or not rows.num_rows:
         return rows
+    if rows.num_rows <= FEW and not constants:
+        with suppress(NotByRowError):
+            few = FewRows(rows).where(where)
+            return rows if len(few) == rows.num_rows else taken(rows, array(few, pa.int64()))
     found = evaluate(where, of_table(rows, constants))
     if isinstance(found, pa.Scalar):
         return rows if found.as_py() else rows.slice(0, 0)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow.by_row import (
+    FEW,
+    FewRows,
+    NotByRowError,
+    array_of,
+    first_clause,
+    value_of,
+)
 from tubeq_spark.storage.arrow.columns import (
     are_in,
     array,
@@ -21,13 +30,14 @@ from tubeq_spark.storage.arrow.columns import (
 )
 from tubeq_spark.storage.arrow.evaluate import column, holds, of_table
 from tubeq_spark.storage.arrow.select import numbered
-from tubeq_spark.storage.expression import STALE, Fail
+from tubeq_spark.storage.expression import STALE, Column, Fail
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import MOST_NAMED, Affected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tubeq_spark.storage.arrow.by_row import Read
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.arrow.evaluate import Lookup, Values
     from tubeq_spark.storage.expression import Compared
@@ -76,17 +86,47 @@ class Matching:
             NotByArrowError: Arrow cannot compute it.
             pa.ArrowException: A value cannot be computed.
         """
-        places, of_source = self._matched(rows)
-        changed = None
-        if len(places):
-            before, source = taken(rows, places), taken(self._source, of_source)
-            changed = _apply(self._statement.changes, _pairs(before, source), before)
+        places, changed = self._changed(rows)
         inserted = empty(rows.schema)
         if are_last and self._statement.inserts:
             others = self._source if self._others is None else taken(self._source, self._others)
             if others.num_rows:
                 inserted = _inserted(self._statement.inserts, others, rows.schema)
         return Applied(rows, self._by, places, changed, inserted)
+
+    def _changed(self, rows: pa.Table) -> tuple[pa.Array, _Changed | None]:
+        """The indexes of the rows that match, and what becomes of them, if there are some."""
+        if self._others is None and max(rows.num_rows, self._source.num_rows) <= FEW:
+            with suppress(NotByRowError):
+                return self._changed_by_row(rows)
+        places, of_source = self._matched(rows)
+        if not len(places):
+            return places, None
+        before, source = _at(rows, places), taken(self._source, of_source)
+        return places, _apply(self._statement.changes, _pairs(before, source), before)
+
+    def _changed_by_row(self, rows: pa.Table) -> tuple[pa.Array, _Changed | None]:
+        """As `_changed`, for a few rows. Raises NotByRowError."""
+        statement, few, source = self._statement, FewRows(rows), FewRows(self._source)
+        places = range(len(few)) if statement.where is None else few.where(statement.where)
+        keys: list[tuple[Any, ...]] = [()]
+        if statement.on:
+            keys = list(
+                zip(*(source.column(_source_column(one)) for one in statement.on), strict=True)
+            )
+        pairs = []
+        for place in places:
+            key = tuple(value_of(one.left, few.row(place)) for one in statement.on)
+            if key in keys:
+                pairs.append((place, keys.index(key)))
+        matched = {keys[of_source] for _, of_source in pairs}
+        others = [n for n, key in enumerate(keys) if key not in matched]
+        self._others = array(others, pa.int64())
+        found = array([place for place, _ in pairs], pa.int64())
+        if not pairs:
+            return found, None
+        reads = [few.row(place, source, of_source) for place, of_source in pairs]
+        return found, _apply_by_row(statement.changes, reads, _at(rows, found))
 
     def _matched(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
         """The indexes of the rows that match, and the index of the source row of each."""
@@ -102,7 +142,7 @@ class Matching:
         if not on:
             self._others = near[:0]
             return places, repeated(0, pa.int64(), len(places))
-        rows = taken(rows, places)
+        rows = _at(rows, places)
         if source.num_rows > rows.num_rows + MOST_NAMED:
             # A part of a large table has few of the values that a large source names.
             for compared in on:
@@ -124,6 +164,13 @@ def _source_of(statement: Statement) -> pa.Table:
         return _ONE_ROW if named is None else named
     rows = held(new)
     return rows if named is None else pa.concat_tables([rows, named], promote_options="default")
+
+
+def _source_column(compared: Compared) -> str:
+    """The column of the source that a comparison names. Raises NotByRowError."""
+    if not isinstance(compared.right, Column):
+        raise NotByRowError("a computed value of the source")
+    return compared.right.name
 
 
 def _keys(on: Sequence[Compared], rows: pa.Table, source: pa.Table) -> tuple[pa.Array, pa.Array]:
@@ -175,7 +222,7 @@ class Applied:
             self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
             touched = pc.or_(changed.is_set, changed.is_removed)
             self._places = _where(places, touched)
-            self._before = taken(rows, self._places)
+            self._before = _at(rows, self._places)
             self._is_removed = _where(changed.is_removed, touched)
             self._after = _where(changed.rows, changed.is_set)
 
@@ -186,6 +233,9 @@ class Applied:
 
     def rows(self, partitions: set[Partition]) -> pa.Table:
         """All rows of the changed partitions afterwards."""
+        if len(self._places) == self._rows.num_rows:
+            # Each row is changed, as by a take of the only task of a file.
+            return pa.concat_tables([self._after, self.inserted])
         stays = are_in(self._rows, self._by, partitions)
         if len(self._places):
             numbers = numbers_from_0(self._rows.num_rows)
@@ -259,6 +309,38 @@ def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Change
     return _Changed(after, is_set, is_removed, updated, removed)
 
 
+def _apply_by_row(clauses: Sequence[Clause], reads: Sequence[Read], rows: pa.Table) -> _Changed:
+    """As `_apply`, for a few rows. Raises NotByRowError."""
+    set_values: list[dict[str, Any]] = []
+    is_removed, updated = [], 0
+    for read in reads:
+        clause = first_clause(clauses, read)
+        is_removed.append(clause is not None and clause.sets is None)
+        sets = (None if clause is None else clause.sets) or {}
+        if any(isinstance(value, Fail) for value in sets.values()):
+            raise RefusedError
+        # Such a row stays for the change feed, and is a row of no tube.
+        updated += bool(sets) and "tube" not in sets
+        set_values.append({name: value_of(value, read) for name, value in sets.items()})
+    columns, before = rows.columns, FewRows(rows)
+    for name in dict.fromkeys(name for values in set_values for name in values):
+        place, kind = rows.schema.get_field_index(name), rows.schema.field(name).type
+        if all(name in values for values in set_values):
+            after = [values[name] for values in set_values]
+        else:
+            pairs = zip(set_values, before.column(name), strict=True)
+            after = [values.get(name, stored) for values, stored in pairs]
+        columns[place] = array_of(after, kind)
+    is_set = [bool(values) for values in set_values]
+    return _Changed(
+        pa.Table.from_arrays(columns, schema=rows.schema),
+        array(is_set, pa.bool_()),
+        array(is_removed, pa.bool_()),
+        updated,
+        sum(is_set) + sum(is_removed) - updated,
+    )
+
+
 def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows that the first clause that applies makes of each source row."""
     lookup, count, first = of_table(source), source.num_rows, clauses[0]
@@ -273,6 +355,11 @@ def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) ->
         place = schema.get_field_index(name)
         columns[place] = column(value, lookup, schema.field(place).type, count)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _at(rows: pa.Table, places: pa.Array) -> pa.Table:
+    """The rows at some indexes, which ascend. Mostly these are all, and nothing is copied."""
+    return rows if len(places) == rows.num_rows else taken(rows, places)
 
 
 def _where(rows: pa.Table | pa.Array, mask: Values) -> pa.Table | pa.Array:
