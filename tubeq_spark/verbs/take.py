@@ -288,11 +288,13 @@ class Take:
             return False
         ctx = self._ctx
         self._rows = stored_tasks(choice.tasks)
-        utubes = {*choice.tasks.column("utube").to_pylist()} if ctx.tube_type.subqueues else None
-        ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
-        return bury_unreadable(
-            ctx, self._rows, lambda count: stored_tasks(self._first(ready, count))
-        )
+        utubes = {row.utube for row in self._rows} if ctx.tube_type.subqueues else None
+
+        def first(count: int) -> list[StoredTask]:
+            ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
+            return stored_tasks(self._first(ready, count))
+
+        return bury_unreadable(ctx, self._rows, first)
 
     # -- what becomes of them -----------------------------------------------------------------
 

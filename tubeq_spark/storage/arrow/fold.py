@@ -117,14 +117,14 @@ class _Fold:
     Attributes:
         each: The query for each part.
         merged: The query that merges the results of several parts, and keeps their columns.
-        last: The query over the merged result at the end.
+        last: The query over the merged result at the end; `None` if the merged result is that of the query.
         order: The order of the rows, by which parts are skipped; empty if there is none.
         limit: The most rows of the result.
     """
 
     each: Select
     merged: Select
-    last: Select
+    last: Select | None = None
     order: Sequence[str] = ()
     limit: int | None = None
 
@@ -134,7 +134,7 @@ class _Fold:
         columns = named(*firsts.rows.columns)
         each = Select(firsts, columns)
         merged = Select(replace(firsts, rows=Select("", columns)), columns)
-        return cls(each, merged, Select("", columns))
+        return cls(each, merged)
 
     def over(self, parts: Parts) -> pa.Table:
         """Run the plan and return the result."""
@@ -158,7 +158,8 @@ class _Fold:
                     merged = rows = found[0].num_rows
         if not found:
             found = [answer(self.each, empty(parts.schema))]
-        return answer(self.last, self._merge(found))
+        result = self._merge(found)
+        return result if self.last is None else answer(self.last, result)
 
     def _merge(self, found: Sequence[pa.Table]) -> pa.Table:
         return found[0] if len(found) == 1 else answer(self.merged, pa.concat_tables(found))
@@ -194,7 +195,8 @@ def _rows(query: Select) -> _Fold:
     is_ordered = bool(query.order) and not query.descending
     bounded = is_ordered and isinstance(query.table, str)
     limit = query.limit if bounded or not query.order else None
-    return _Fold(each, merged, Select("", columns), query.order if bounded else (), limit)
+    last = Select("", columns) if more else None
+    return _Fold(each, merged, last, query.order if bounded else (), limit)
 
 
 def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 #: The column of a change feed that says how a row was changed.
 KIND = "_change_type"
+#: A mask of no rows.
+_NO_MASK = array([], pa.bool_())
 #: The source of a statement that has no source rows of its own.
 _ONE_ROW = pa.table({"one": array([1], pa.int64())})
 
@@ -96,6 +98,8 @@ class Matching:
 
     def _changed(self, rows: pa.Table) -> tuple[pa.Array, _Changed | None]:
         """The indexes of the rows that match, and what becomes of them, if there are some."""
+        if not rows.num_rows:
+            return array([], pa.int64()), None
         if self._others is None and max(rows.num_rows, self._source.num_rows) <= FEW:
             with suppress(NotByRowError):
                 return self._changed_by_row(rows)
@@ -132,8 +136,6 @@ class Matching:
         """The indexes of the rows that match, and the index of the source row of each."""
         on, where, source = self._statement.on, self._statement.where, self._source
         nothing = array([], pa.int64())
-        if not rows.num_rows:
-            return nothing, nothing
         places, near = numbers_from_0(rows.num_rows), numbers_from_0(source.num_rows)
         if where is not None:
             places = _where(places, holds(where, of_table(rows), len(places)))
@@ -216,8 +218,8 @@ class Applied:
         self._rows, self._by, self.inserted = rows, by, inserted
         self.affected = Affected(inserted.num_rows)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
-        self._places, self._before, self._after = places[:0], rows[:0], rows[:0]
-        self._is_removed = repeated(False, pa.bool_(), 0)  # noqa: FBT003  (the value is the point)
+        none = empty(rows.schema)
+        self._places, self._before, self._after, self._is_removed = places[:0], none, none, _NO_MASK
         if changed is not None and (changed.updated or changed.removed):
             self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
             touched = pc.or_(changed.is_set, changed.is_removed)
@@ -344,16 +346,20 @@ def _apply_by_row(clauses: Sequence[Clause], reads: Sequence[Read], rows: pa.Tab
 def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows that the first clause that applies makes of each source row."""
     lookup, count, first = of_table(source), source.num_rows, clauses[0]
-    columns = [pa.nulls(count, f.type) for f in schema]
     if first.when is not None:
+        columns = [pa.nulls(count, f.type) for f in schema]
         new = _apply(clauses, lookup, pa.Table.from_arrays(columns, schema=schema))
         return _where(new.rows, new.is_set)
     # A put of one task has one such clause, and should cost little.
-    for name, value in (first.sets or {}).items():
-        if isinstance(value, Fail):
-            raise RefusedError
-        place = schema.get_field_index(name)
-        columns[place] = column(value, lookup, schema.field(place).type, count)
+    sets = first.sets or {}
+    if any(isinstance(value, Fail) for value in sets.values()):
+        raise RefusedError
+    columns = [
+        column(sets[field.name], lookup, field.type, count)
+        if field.name in sets
+        else pa.nulls(count, field.type)
+        for field in schema
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -275,9 +275,14 @@ class _FilePart:
 
     def read(self, query: Select) -> Iterator[Read]:
         """Its rows, some at a time. Raises as `SmallFiles.read`."""
+        self.all.files.fetch(self.all.listed, self.files)
+        if len(self.files) == 1:
+            (file,) = self.files
+            yield from self.all.files.read(self.all.listed, file, query, keeps=self.keeps)
+            return
+        # Some reads have all columns, others those of the query.
         names = [n for n in columns_read(query) if n in self.all.schema.names]
         names = names or self.all.schema.names[:1]
-        self.all.files.fetch(self.all.listed, self.files)
         some, size = [], 0
         for file in self.files:
             for read in self.all.files.read(self.all.listed, file, query, keeps=self.keeps):

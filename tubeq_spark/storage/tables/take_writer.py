@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
+from tubeq_spark.storage.arrow.columns import repeated, table_of
 from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
 from tubeq_spark.storage.statement import Clause, Ended, Statement
 from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import taking
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
@@ -65,8 +65,8 @@ class TakeWriter:
             raised: The gates on which the take rests.
             acked: The tasks to remove.
         """
-        tasks = chosen.select(["segment", "task_id", "utube"])
-        tasks = tasks.append_column("to", to).append_column("claim", claim)
+        tasks = {name: chosen.column(name) for name in ("segment", "task_id", "utube")}
+        tasks |= {"to": to, "claim": claim}
         others = [
             *({"segment": t.segment, "task_id": t.task_id, "utube": t.utube} for t in acked),
             *self._own_rows(raised),
@@ -157,18 +157,28 @@ class TakeWriter:
         )
 
     def _named(
-        self, others: Sequence[dict[str, Any]], raised: GateRaise, tasks: pa.Table | None = None
+        self,
+        others: Sequence[dict[str, Any]],
+        raised: GateRaise,
+        tasks: Mapping[str, pa.Array | pa.ChunkedArray] | None = None,
     ) -> pa.Table:
         """The source rows of a take: tasks to take, and rows for acked tasks, gates and taken-utube rows."""
         kinds = _OF_TASKS | _OF_GATES if raised.numbers else _OF_TASKS
-        values = [
-            [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
-        ]
-        found = table_of(values, kinds)
-        if tasks is None:
-            return found
-        tube = repeated(self._table.id, pa.int64(), tasks.num_rows)
-        return pa.concat_tables([whole(tasks.append_column("tube", tube), found.schema), found])
+        found = []
+        if tasks is not None:
+            count = len(tasks["to"])
+            known = {**tasks, "tube": repeated(self._table.id, pa.int64(), count)}
+            columns = [
+                known[name] if name in known else pa.nulls(count, kind)
+                for name, kind in kinds.items()
+            ]
+            found.append(pa.Table.from_arrays(columns, names=list(kinds)))
+        if others or tasks is None:
+            values = [
+                [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
+            ]
+            found.append(table_of(values, kinds))
+        return pa.concat_tables(found)
 
     def _own_rows(self, change: GateRaise) -> list[dict[str, Any]]:
         """The source rows for gates and taken-utube rows."""
