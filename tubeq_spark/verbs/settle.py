@@ -263,7 +263,10 @@ def _plan(
     change = verb.change(Decision(ctx, now_us, ctx.queue.session.owner, rows))
     removes = isinstance(change, Remove)
     are_whole = removes and held_tasks.are_whole(rows)
-    statement = settlement(ctx, places_of(rows), change, are_whole=are_whole)
+    if are_whole and len(rows) == 1 and change == Remove():
+        statement = ctx.writer.delete_segments([rows[0].segment])
+    else:
+        statement = settlement(ctx, places_of(rows), change, are_whole=are_whole)
     if removes or (isinstance(change, Become) and change.after.state is TaskState.DONE):
         # A task that was kept as done has already been counted.
         ended = sum(row.state is not TaskState.DONE for row in rows)
@@ -299,8 +302,7 @@ def settlement(
         are_whole: Whether they are all rows with which their segments were written. Then files may be removed unread.
     """
     removes = change == Remove()
-    are_segments = "task_id" not in rows.column_names
-    if removes and (are_segments or (are_whole and rows.num_rows == 1)):
+    if removes and "task_id" not in rows.column_names:
         statement = ctx.writer.delete_segments(rows.column("segment").to_pylist())
         return replace(statement, ended=Ended(ctx.record.id))
     statement = ctx.writer.settle(rows, [(Every(), change)])
