@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from tests.native import grid
 from tests.unit.golden.sample_values import LATER, NOW
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.failures import Backoff
+from tubeq_spark.storage.arrow import by_row
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer
 from tubeq_spark.storage.expression import (
@@ -84,6 +86,11 @@ def test_query_when_arrow_answers_it_is_answered_as_by_the_library(
     name = grid.table_of(QUERIES[title])
     query = grid.about(QUERIES[title], getattr(place, name))
     is_answered_as_by_the_library(place, query, rows[name])
+    for first in range(0, rows[name].num_rows, 8):
+        few = rows[name].slice(first, 8)
+        with mock.patch.object(by_row, "_FEW", 0):
+            by_arrow = answer(query, few)
+        assert answer(query, few) == by_arrow
 
 
 def is_answered_as_by_the_library(place: Place, query: Select, rows: pa.Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from tests.native import grid
 from tests.native.support import NOW, new_rows
 from tubeq_spark.model.changes import Every, Move, Renew
 from tubeq_spark.model.takes import NewLease
+from tubeq_spark.storage.arrow import by_row
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.statement import Matching, RefusedError
 from tubeq_spark.storage.expression import (
@@ -79,8 +81,10 @@ def places(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def decided(statement: Statement, rows: pa.Table) -> Changed | None:
-    """What a statement makes of rows; `None` if it is refused."""
+    """What a statement makes of rows, by Arrow and row by row; `None` if it is refused."""
     whole = in_parts(statement, rows, 1_000)
+    with mock.patch.object(by_row, "_FEW", 0):
+        assert in_parts(statement, rows, 1_000) == whole
     assert in_parts(statement, rows, 1) == in_parts(statement, rows, 2) == whole
     return whole
 

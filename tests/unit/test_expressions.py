@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark.storage import expression as nodes
+from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, array_of, value_of
 from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.arrow.evaluate import (
     NotByArrowError,
@@ -197,6 +198,26 @@ def test_value_when_parts_are_null_or_the_last_of_their_kind_is_as_in_sql(said: 
     if said in TRUTHS:
         held = holds(expression, of_table(ROWS), COUNT).to_pylist()
         assert held == [bool(each) for each in expected]
+
+
+#: What only Arrow computes.
+BY_ARROW = {
+    *("lower", "length", "before", "seconds", "a number", "no number", "counts"),
+    *("like a part", "like an escaped sign", "like a rare character"),
+}
+
+
+@pytest.mark.parametrize("said", [*TRUTHS, *OTHERS])
+def test_value_when_it_is_computed_row_by_row_is_the_same(said: str) -> None:
+    expression, expected = (TRUTHS | OTHERS)[said]
+    rows = FewRows(ROWS)
+
+    try:
+        found = [value_of(expression, rows.row(place)) for place in range(COUNT)]
+    except NotByRowError:
+        assert said in BY_ARROW
+    else:
+        assert found == expected
 
 
 @pytest.mark.parametrize(

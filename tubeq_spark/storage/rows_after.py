@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask
-from tubeq_spark.storage.arrow.by_row import FEW, NotByRowError, value_of
+from tubeq_spark.storage.arrow.by_row import NotByRowError, are_few, value_of
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.arrow.evaluate import column
 from tubeq_spark.storage.expression import TRUE, Literal, Type
@@ -79,7 +79,7 @@ class _Columns:
         count = len(self._rows)
         if isinstance(expression, Literal):
             return [expression.value] * count
-        if count <= FEW:
+        if are_few(count):
             with suppress(NotByRowError):
                 return [value_of(expression, self._read(place)) for place in range(count)]
         found = column(expression, self._lookup, None, count)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Read: TypeAlias = Callable[[str, str], Any]
 
 #: At most this many rows are evaluated row by row.
-FEW = 8
+_FEW = 8
 _INT64 = range(-(1 << 63), 1 << 63)
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -49,6 +49,11 @@ _COLUMNS = {pa.int64(), pa.int32(), pa.string(), pa.bool_(), _MOMENT}
 
 class NotByRowError(Exception):
     """Arrow must compute it."""
+
+
+def are_few(*counts: int) -> bool:
+    """Whether such numbers of rows are evaluated row by row."""
+    return max(counts) <= _FEW
 
 
 class FewRows:
@@ -191,9 +196,9 @@ def _among(of: Among, read: Read) -> bool | None:
     if of.type is Type.STRING:
         # Texts are compared as by `<=>`.
         return left in of.values
-    if left is None or None in of.values:
+    if None in of.values:
         raise NotByRowError("NULL among numbers")
-    return left in of.values
+    return None if left is None else left in of.values
 
 
 def _case(of: nodes.Case, read: Read) -> Any:

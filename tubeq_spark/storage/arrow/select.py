@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.by_row import FEW, FewRows, NotByRowError
+from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few
 from tubeq_spark.storage.arrow.columns import (
     array,
     flat,
@@ -224,7 +224,7 @@ def matching(rows: pa.Table, where: Expression | None, constants: Constants = No
     """The rows for which a condition holds. Raises as `answer` does."""
     if where is None or not rows.num_rows:
         return rows
-    if rows.num_rows <= FEW and not constants:
+    if are_few(rows.num_rows) and not constants:
         with suppress(NotByRowError):
             few = FewRows(rows).where(where)
             return rows if len(few) == rows.num_rows else taken(rows, array(few, pa.int64()))

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.by_row import (
-    FEW,
     FewRows,
     NotByRowError,
+    are_few,
     array_of,
     first_clause,
     value_of,
@@ -100,7 +100,7 @@ class Matching:
         """The indexes of the rows that match, and what becomes of them, if there are some."""
         if not rows.num_rows:
             return array([], pa.int64()), None
-        if self._others is None and max(rows.num_rows, self._source.num_rows) <= FEW:
+        if self._others is None and are_few(rows.num_rows, self._source.num_rows):
             with suppress(NotByRowError):
                 return self._changed_by_row(rows)
         places, of_source = self._matched(rows)

@@ -148,7 +148,7 @@ def _parts(
         partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
         pieces = _pieces(part, order) if values in left else (part,)
         for some in (some for piece in pieces for some in _bounded(piece)):
-            yield _path(), partition, some
+            yield _path(partition), partition, some
 
 
 def _bounded(rows: pa.Table) -> Iterator[pa.Table]:
@@ -192,13 +192,11 @@ def _going_on(key: pa.ChunkedArray, place: int) -> int:
     return int(pc.sum(pc.equal(following, before)).as_py() or 0)
 
 
-def _path() -> str:
-    """A new path under a table's directory: without a directory for the partition, which would cost a mkdir and a sync.
-
-    The log has the partition of each file, and readers take it from there.
-    """
+def _path(partition: Mapping[str, int | None]) -> str:
+    """A new path under a table's directory."""
     # Spark names its files like this.
-    return f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    return "/".join([*(_directory(*value) for value in partition.items()), name])
 
 
 def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.NativeFile) -> None:
@@ -244,6 +242,10 @@ def file_of(path: str, size: int, shape: Shape, footer: FileMetaData, at_ms: int
     partition = {name: None if values[name] == _NULL else int(values[name]) for name in shape.by}
     stats = _statistics(footer.num_rows, _of_footer(footer, shape))
     return DataFile(path, size, partition, as_json(stats), at_ms)
+
+
+def _directory(column: str, value: int | None) -> str:
+    return f"{column}={_NULL if value is None else value}"
 
 
 def _measured(shape: Shape) -> Sequence[str]:
