@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.runtime.taken import Taken
+    from tubeq_spark.runtime.held_tasks import Taken
     from tubeq_spark.verbs.settle import Verb
 
     #: Settles some tasks of a batch; returns their number.

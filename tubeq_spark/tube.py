@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
-    from tubeq_spark.runtime.taken import Taken
+    from tubeq_spark.runtime.held_tasks import Taken
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.workers.handlers import Handler, WorkReport

@@ -18,7 +18,7 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.location import STORES, TUBES, Location, local_directory
-from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.opened_location import (
     NATIVE,
     SPARK,

@@ -18,14 +18,13 @@ from tubeq_spark.model.takes import Headroom, NextBegin
 from tubeq_spark.model.times import US, to_us
 from tubeq_spark.model.tube_types import BUILT_IN, order_of
 from tubeq_spark.runtime.events import DONE, Counters
-from tubeq_spark.runtime.held_tasks import HeldTasks
+from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
-from tubeq_spark.runtime.unknown_takes import UnknownTakes
 from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
+from tubeq_spark.storage.engine import is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.lock_file import LogReaders
-from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots

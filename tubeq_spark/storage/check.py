@@ -20,13 +20,11 @@ from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_director
 from tubeq_spark.storage.locks.committer import NO_JVM
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
 from tubeq_spark.storage.log.actions import DataFile, UnknownLogError, encoded
-from tubeq_spark.storage.log.log_files import LOG
-from tubeq_spark.storage.log.names import version_of
+from tubeq_spark.storage.log.log_files import LOG, checkpoint_name, commit_name, version_of
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape
-from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
-from tubeq_spark.storage.note import Note
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
+from tubeq_spark.storage.statement import Note
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.store import ExistsError
 from tubeq_spark.storage.tables.schema import PARTITION

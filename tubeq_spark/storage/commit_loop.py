@@ -20,9 +20,8 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import SyncError
-from tubeq_spark.storage.note import Note, new_operation_id, versions_read
-from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
-from tubeq_spark.storage.statement import Affected, Statement
+from tubeq_spark.storage.engine import Outcome, is_missing_table, outcome_of
+from tubeq_spark.storage.statement import Affected, Note, Statement, new_operation_id, versions_read
 from tubeq_spark.storage.uninterrupted import gives_up
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.location import local_directory, path_of
-from tubeq_spark.storage.log.names import checksum_of
+from tubeq_spark.storage.log.log_files import checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,9 +17,8 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.note import new_operation_id
 from tubeq_spark.storage.spark import task_frames
-from tubeq_spark.storage.statement import Affected, Statement
+from tubeq_spark.storage.statement import Affected, Statement, new_operation_id
 from tubeq_spark.verbs import read
 
 if TYPE_CHECKING:

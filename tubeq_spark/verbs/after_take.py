@@ -20,7 +20,7 @@ import pyarrow as pa
 from tubeq_spark.model.changes import Due, Every, Remove, Renew
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.runtime.taken import Taken
+from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted

@@ -24,8 +24,8 @@ from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scal
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.gate import GateRaise, GatesSeen
-from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.actions import DamagedFileError
+from tubeq_spark.storage.rows import GateRaise, GatesSeen
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:

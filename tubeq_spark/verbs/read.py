@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.reports import UtubeCounts
-    from tubeq_spark.storage.note import Commit
+    from tubeq_spark.storage.statement import Commit
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import plus
 from tubeq_spark.payloads.shown_table import not_in_batch
-from tubeq_spark.runtime.taken import Taken
+from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Expression, integer, row

@@ -42,10 +42,9 @@ from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
 from tubeq_spark.storage.expression import TRUE, row, small
-from tubeq_spark.storage.gate import GateRaise
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
-from tubeq_spark.storage.rows import COLUMNS, PutsSeen, whole_segments
+from tubeq_spark.storage.rows import COLUMNS, GateRaise, PutsSeen, whole_segments
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.gates import Gates

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.log.commit_text import DamagedCommitError, fault_of_length
+from tubeq_spark.storage.log.actions import DamagedCommitError, fault_of_length
 from tubeq_spark.storage.log.facts import LogFacts, led, read_commit
-from tubeq_spark.storage.log.log_files import LogFiles
-from tubeq_spark.storage.log.names import checkpoints_in, checksum_of, is_elsewhere
+from tubeq_spark.storage.log.log_files import LogFiles, checkpoints_in, checksum_of, is_elsewhere
 from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:

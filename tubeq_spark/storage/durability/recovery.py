@@ -18,7 +18,7 @@ from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checksum_of, commit_file, names_after
+from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, checksum_of, commit_file, names_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,10 +1,13 @@
-"""Makes the syncs for which a commit to a log on local files waits.
+"""Makes the syncs for which a commit to a log on local files waits, and shows waiting verbs the commits of others.
 
 At durability "commit" a native commit has its contents on the disk before it gets its name. So a sync of the names in the
 log writes the commit and all before it, also those of processes that were killed. Contents of Spark's commits, or of those
 of an unknown writer, are not on the disk then, and the whole file system is synced.
 
 The mark beside a table's lock file has the boot and the mount in which the log was last checked after a power cut.
+
+The name of the next version is known in advance. So a waiting verb can check many times a second whether this file exists,
+and reads the tube only after a commit that may matter.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,10 +28,11 @@ from tubeq_spark.storage.disk import SyncError, mount_of
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.locks.committer import processes
-from tubeq_spark.storage.log.names import commit_file, versions_of
+from tubeq_spark.storage.log.log_files import commit_file, versions_of
+from tubeq_spark.storage.statement import pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
 #: Directory of lock files and marks, beside the tables of a location.
@@ -268,3 +273,50 @@ def synced_log_of(table: Path) -> SyncedLog:
         if found is None:
             found = _known[real] = SyncedLog(table)
         return found
+
+
+#: The operation in a note, in any field of a commit.
+_OPERATION = re.compile(pattern_of("operation").encode())
+#: The number of bytes to read for the note, which is in the first line.
+_BEGINNING = 1 << 16
+
+
+class Arrivals:
+    """Counts commits to a table, except those of certain operations, from the first call on."""
+
+    def __init__(self, synced: SyncedLog, but: Collection[str]) -> None:
+        """Follow a log.
+
+        Args:
+            synced: The log.
+            but: Operations that cannot end the wait.
+        """
+        self._synced = synced
+        self._but = {name.encode() for name in but}
+        self._last: int | None = None
+        self._count = 0
+
+    def count(self) -> int:
+        """The number of such commits; 0 if the log cannot be read.
+
+        The first call lists the names in the log. Later calls check for one name at a time.
+        """
+        with suppress(OSError):
+            known = self._last
+            newest = self._synced.newest_since(-1 if known is None else known)
+            if known is not None and newest != known:
+                new = range(known + 1, newest + 1)
+                # If the table was created anew, its versions begin again.
+                self._count += sum(map(self._matters, new)) if new else 1
+            self._last = newest
+        return self._count
+
+    def _matters(self, version: int) -> bool:
+        try:
+            with open(commit_file(self._synced.log, version), "rb") as file:  # noqa: PTH123  (as its siblings)
+                found = _OPERATION.search(file.read(_BEGINNING))
+        except FileNotFoundError:
+            # While this process was suspended, the log was shortened beyond this version.
+            return True
+        # Commits without a note may be of any kind, so they count.
+        return found is None or found[1] not in self._but

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.outcome import Outcome, outcome_of
+from tubeq_spark.storage.engine import Outcome, outcome_of
 
 if TYPE_CHECKING:
     from tubeq_spark.clock import Clock

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.log.log_files import LOG
-from tubeq_spark.storage.log.names import checkpoints_in
+from tubeq_spark.storage.log.log_files import LOG, checkpoints_in
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot

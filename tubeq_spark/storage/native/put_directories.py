@@ -15,8 +15,8 @@ import pyarrow as pa
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.disk import PUT
-from tubeq_spark.storage.log.names import checksum_of
-from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.log.log_files import checksum_of
+from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.statement import WrittenRows
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PutDirectories:
         """
         opened = self._handles.table(table)
         # If the table has changed since, the rows do not `fit`, and are written again.
-        with errors.telling():
+        with handles.telling():
             recent = opened.recent(_RECENT) or opened.newest()
             recent.shape.require_writable()
         return recent.shape
@@ -74,14 +74,14 @@ class PutDirectories:
     def fit(self, table: str, rows: WrittenRows) -> bool:
         """Whether rows can still be added to a table."""
         opened = self._handles.table(table)
-        with errors.reading():
+        with handles.reading():
             return rows.shape.is_like(opened.newest().shape) and opened.has(rows.files)
 
     def discard(self, table: str, directory: str) -> None:
         """Remove a directory, unless the table has files of it."""
         opened, inside = self._handles.table(table), f"{directory}/"
         try:
-            with errors.reading():
+            with handles.reading():
                 newest = opened.newest()
             if not any(path.startswith(inside) for path in newest.files):
                 opened.remove(directory)

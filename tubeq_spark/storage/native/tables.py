@@ -13,17 +13,23 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.storage.engine import Extent, Tables
+from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
-from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.note import HISTORY, Commit, Note, is_of, new_operation_id, read_commit
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.rows import FileInOrder
-from tubeq_spark.storage.statement import total_of
+from tubeq_spark.storage.statement import (
+    HISTORY,
+    Commit,
+    Note,
+    is_of,
+    new_operation_id,
+    read_commit,
+    total_of,
+)
 from tubeq_spark.storage.store.patience import patiently
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -83,7 +89,7 @@ class NativeTables(Tables):
         shape = shape_of(table, str(uuid.uuid4()), now_ms)
         change = _change("create", "CREATE TABLE", shape, rows=rows)
         try:
-            with errors.telling():
+            with handles.telling():
                 opened.create(Snapshot.before(shape), change)
         except EngineError as error:
             if error.outcome is Outcome.CONFLICT:
@@ -105,7 +111,7 @@ class NativeTables(Tables):
         opened, change = self._handles.table(table), None
         for _ in range(APPENDS if opened.is_far else 1):
             try:
-                with errors.telling(), opened.changing() as base:
+                with handles.telling(), opened.changing() as base:
                     before = base.snapshot.shape
                     if before.properties.get(name) != former:
                         return False
@@ -124,14 +130,14 @@ class NativeTables(Tables):
     @staticmethod
     def _has(table: PlainTable, change: Change) -> bool:
         """Whether a table has a commit that failed after it had its name."""
-        with errors.reading():
+        with handles.reading():
             newest = table.history(1)
             return any(is_of(commit, change.note.operation_id) for commit in newest)
 
     def vacuum(self, table: str, *, purges: bool = False) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.table(table)
-        with errors.telling(), opened.changing() as base:
+        with handles.telling(), opened.changing() as base:
             opened.vacuum(base.snapshot, purges=purges)
 
     def has_payload(self, table: str, payload: str | None) -> bool:
@@ -146,12 +152,12 @@ class NativeTables(Tables):
 
     def newest(self, table: str) -> Snapshot:
         """A table's newest version."""
-        with errors.reading():
+        with handles.reading():
             return self._handles.table(table).newest()
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
-        with errors.reading(self._handles.hint):
+        with handles.reading(self._handles.hint):
             return self._handles.table(name).exists()
 
     def properties(self, table: str) -> Mapping[str, str | None]:
@@ -160,13 +166,13 @@ class NativeTables(Tables):
 
     def history_rows(self, table: str, limit: int) -> list[dict[str, Any]]:
         """The newest commits to a table with the columns of Spark's DESCRIBE HISTORY; times in microseconds."""
-        with errors.reading():
+        with handles.reading():
             return [_row(info) for info in self._handles.table(table).history(limit)]
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
         opened = self._handles.table(table)
-        with errors.reading():
+        with handles.reading():
             newest = opened.newest()
             sizes = [file.size for file in newest.files.values()]
             commits = newest.version - opened.last_checkpoint()
@@ -230,14 +236,14 @@ class NativeTables(Tables):
 
     def ended(self, table: str, tube: int) -> int:
         """The total of ended tasks of a tube."""
-        with errors.reading():
+        with handles.reading():
             return self._handles.table(table).newest().version_under(total_of(tube)) or 0
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location: its object store ignores conditions of a PUT; `None` if it does not."""
         if local_directory(location) is not None:
             return None
-        with errors.reading():
+        with handles.reading():
             store, probe = self._handles.store(location), f"_tubeq_probe-{uuid.uuid4()}"
             if not patiently(lambda: store.overwrites(probe), store.patience):
                 return None
@@ -257,7 +263,7 @@ class NativeTables(Tables):
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit with an operation id, among the newest ones; `None` if none of them has it."""
-        with errors.reading():
+        with handles.reading():
             infos = self._handles.table(table).history(HISTORY_LIMIT)
             found = (read_commit(_row(info)) for info in infos if is_of(info, operation_id))
             return next(found, None)

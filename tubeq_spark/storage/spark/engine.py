@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.storage.locks.committer import Committer
-    from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.statement import Source
+    from tubeq_spark.storage.statement import Commit, Note, Source
 
 T = TypeVar("T")
 

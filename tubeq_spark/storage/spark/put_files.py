@@ -20,8 +20,8 @@ from pyspark.sql import types as T
 
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.engine import out_of_reach
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_unreachable
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings
 from tubeq_spark.storage.spark.render import text_of

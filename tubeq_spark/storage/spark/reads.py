@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import US
+from tubeq_spark.storage.engine import out_of_reach
 from tubeq_spark.storage.location import SESSIONS, name_of
-from tubeq_spark.storage.note import HISTORY, Commit, is_of, read_commit
-from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.jvm import POOL, job_property
 from tubeq_spark.storage.spark.own_sessions import OwnSessions
 from tubeq_spark.storage.spark.quoting import limited
+from tubeq_spark.storage.statement import HISTORY, Commit, is_of, read_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

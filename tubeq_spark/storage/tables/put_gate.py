@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.expression import FAIL, FALSE, Type, all_of, at, case, literal, row
-from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
+from tubeq_spark.storage.log.actions import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.rows import COLUMNS, PutsSeen, stored_tasks, stored_values
 from tubeq_spark.storage.rows_after import rows_at

@@ -10,9 +10,9 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.engine import is_missing_table
 from tubeq_spark.storage.expression import Like, Lower, Micros, all_of, any_of, at, literal, row
 from tubeq_spark.storage.location import TUBES, path_of
-from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.statement import Affected, Clause, Statement
 from tubeq_spark.storage.tables.system_table import SystemTable
