@@ -22,11 +22,10 @@ from tubeq_spark.storage.rows import GateRaise, insert_schema
 from tubeq_spark.storage.statement import Note, new_operation_id
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.gates import Gates
-from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,7 +14,7 @@ from deltalake import convert_to_deltalake
 from tests.datafusion import answered
 from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.storage.engine import EngineError, is_missing_table
 from tubeq_spark.storage.expression import Column, Micros, row
 from tubeq_spark.storage.location import path_table

@@ -29,7 +29,7 @@ from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.store import Patience
 from tubeq_spark.workers import source
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.simulation.store_tables import StoreTables
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.engine import EngineError
 from tubeq_spark.storage.log.actions import DamagedFileError, UnknownLogError
-from tubeq_spark.storage.store.patience import one_patience
+from tubeq_spark.storage.store.store import one_patience
 
 TABLE = "queue/t"
 STORAGES: dict[str, type[Any]] = {"store": StoreTables, "local": LocalTables}

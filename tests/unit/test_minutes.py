@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.observe import pages
 from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import TubeDetails

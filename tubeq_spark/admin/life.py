@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from tubeq_spark.admin import tubes
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
-from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.storage.engine import is_missing_table
+from tubeq_spark.task import QueueState
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import from_us, to_us
 from tubeq_spark.markup import Html, joined, table, tag, with_code
-from tubeq_spark.model.times import from_us, to_us
 from tubeq_spark.observe.minutes import COUNTED, DAY
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.clock import US
 from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import FailedTasks, error_text
-from tubeq_spark.model.times import US
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.payloads.types import is_text
 

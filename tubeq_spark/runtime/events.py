@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import EVENTS, FAILING, WORKING
+from tubeq_spark.model.stored_task import EVENTS, FAILING, WORKING
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import due
+from tubeq_spark.clock import due
 from tubeq_spark.model.takes import is_mostly_left
 from tubeq_spark.storage.rows import places_of, whole_segments
 

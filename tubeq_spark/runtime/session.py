@@ -9,11 +9,10 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
+from tubeq_spark.clock import due, limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.model.membership import Member, MemberName, SlotLease
-from tubeq_spark.model.states import due
-from tubeq_spark.model.times import limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:

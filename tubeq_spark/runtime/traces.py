@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.storage.commit_loop import CallCounts, call_counts
 from tubeq_spark.task import Task
 

@@ -6,12 +6,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import loss_without_repair, no_queue
 from tubeq_spark.model.reports import CheckReport
-from tubeq_spark.model.times import to_us
+from tubeq_spark.model.validation import loss_without_repair, no_queue
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of

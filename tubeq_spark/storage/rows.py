@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.model.ids import hash_of
-from tubeq_spark.model.states import TIMERS
-from tubeq_spark.model.stored_task import StoredTask, Unreadable
+from tubeq_spark.model.stored_task import TIMERS, StoredTask, Unreadable
 from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.payloads.types import with_leaves
@@ -26,16 +25,7 @@ from tubeq_spark.storage.arrow.columns import (
     taken,
 )
 from tubeq_spark.storage.arrow.select import matching
-from tubeq_spark.storage.expression import (
-    Column,
-    Micros,
-    Moment,
-    Type,
-    case,
-    integer,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import Column, Micros, Moment, Type, case, integer, literal, row
 from tubeq_spark.storage.tables.predicates import of_utubes
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 from tubeq_spark.task import TaskState

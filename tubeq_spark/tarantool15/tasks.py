@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.admin.tubes import context_of
+from tubeq_spark.clock import from_us, seconds_from_us
 from tubeq_spark.model import validation
-from tubeq_spark.model.times import from_us, seconds_from_us
 from tubeq_spark.model.validation import PRI_MAX
 from tubeq_spark.observe.statistics import TubeStatistics, statistics_of
 from tubeq_spark.task import Task, TaskState

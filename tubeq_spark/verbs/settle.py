@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, NotTakenError, TaskNotFoundError
-from tubeq_spark.model import refusals
+from tubeq_spark.model import validation
 from tubeq_spark.model.changes import (
     Become,
     Change,
@@ -206,7 +206,7 @@ def held(
     rows = []
     for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
         if row is None or not row.held_by(owner, now_us):
-            raise refusals.not_held(task_id)
+            raise validation.not_held(task_id)
         rows.append(row)
     return rows
 
@@ -226,13 +226,13 @@ def _anywhere(
         seen = [row for row in ctx.seen(stored, now_us) if row is not None]
         missing = set(ids).difference(row.task_id for row in seen)
         if missing:
-            raise refusals.no_task(next(task_id for task_id in ids if task_id in missing))
+            raise validation.no_task(next(task_id for task_id in ids if task_id in missing))
         if seen == stored:
             break
         end_due(ctx, now_us)
     for row in stored:
         if row.state not in verb.states:
-            raise refusals.in_other_state(row.task_id, row.state, verb.states)
+            raise validation.in_other_state(row.task_id, row.state, verb.states)
     return stored
 
 

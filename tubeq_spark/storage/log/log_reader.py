@@ -22,7 +22,7 @@ from tubeq_spark.storage.log.log_files import (
     pointer,
     versions_of,
 )
-from tubeq_spark.storage.store.patience import is_fresh
+from tubeq_spark.storage.store.store import is_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
-    from tubeq_spark.storage.store.patience import Patience
-    from tubeq_spark.storage.store.store import Store
+    from tubeq_spark.storage.store.store import Patience, Store
 
 #: The last this many commits and looks show whether others commit.
 _LAST = 4

@@ -17,8 +17,14 @@ from tubeq_spark.storage.log import reading
 from tubeq_spark.storage.log.actions import OURS, Actions, info_in
 from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name, versions_of
 from tubeq_spark.storage.statement import FOR_EVER_MS, is_of
-from tubeq_spark.storage.store.patience import finding_out, passes, sleep, waits
-from tubeq_spark.storage.store.store import ExistsError, RequestError
+from tubeq_spark.storage.store.store import (
+    ExistsError,
+    RequestError,
+    finding_out,
+    passes,
+    sleep,
+    waits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +35,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Shape, Snapshot
     from tubeq_spark.storage.statement import Note
-    from tubeq_spark.storage.store.patience import Patience
-    from tubeq_spark.storage.store.store import Store
+    from tubeq_spark.storage.store.store import Patience, Store
 
 #: Seconds to wait for the answer of `ask_ahead` after the answer to the commit.
 _AHEAD_SECONDS = 1.0

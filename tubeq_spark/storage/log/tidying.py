@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.locks.lock_file import without_readers
+from tubeq_spark.storage.locks.committer import without_readers
 from tubeq_spark.storage.log import checkpoints
 from tubeq_spark.storage.log.actions import FEED, DamagedFileError, UnknownLogError, hours_of
 from tubeq_spark.storage.log.log_files import (

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from tubeq_spark.clock import told_drift
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import no_queue
-from tubeq_spark.model.times import told_drift
+from tubeq_spark.model.validation import no_queue
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
@@ -41,7 +41,7 @@ from tubeq_spark.storage.opened_location import (
 )
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.statement import versions_read
-from tubeq_spark.storage.store.patience import (
+from tubeq_spark.storage.store.store import (
     finding_out,
     is_patience_over,
     one_patience,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import was_forked
+from tubeq_spark.model.validation import was_forked
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.durability.background import Background
 from tubeq_spark.storage.engine import EngineError, Outcome
@@ -21,8 +21,7 @@ from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.native.plain_table import LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.store import store_options
-from tubeq_spark.storage.store.patience import passes
-from tubeq_spark.storage.store.store import ExistsError, RequestError
+from tubeq_spark.storage.store.store import ExistsError, RequestError, passes
 from tubeq_spark.storage.store.store_options import RenewedOptions
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.plain_table import PlainTable
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.store.patience import Patience
-from tubeq_spark.storage.store.store import DictStore, Files
+from tubeq_spark.storage.store.store import DictStore, Files, Patience
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:

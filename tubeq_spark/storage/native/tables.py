@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory
@@ -30,7 +29,7 @@ from tubeq_spark.storage.statement import (
     read_commit,
     total_of,
 )
-from tubeq_spark.storage.store.patience import patiently
+from tubeq_spark.storage.store.store import patiently
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:

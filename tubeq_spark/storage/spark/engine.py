@@ -13,9 +13,8 @@ import pyarrow as pa
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.location import name_of
 from tubeq_spark.storage.query import Union

@@ -15,16 +15,14 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import RetryWaits, SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError
-from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import using
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.engine import Outcome
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table
 from tubeq_spark.storage.locks.committer import JvmNote, is_answered
-from tubeq_spark.storage.locks.lock_file import LockFile
-from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
+from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, LockFile
 from tubeq_spark.storage.spark.conflicts import (
     classify,
     is_from_engine,

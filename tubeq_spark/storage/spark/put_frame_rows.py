@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tubeq_spark.clock import FOREVER_S, US
 from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.options import MOST_RANK
-from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.payloads.arrow_values import too_large
 from tubeq_spark.payloads.values import shown

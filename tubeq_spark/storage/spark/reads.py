@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from tubeq_spark.clock import US
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.times import US
 from tubeq_spark.storage.engine import out_of_reach
 from tubeq_spark.storage.location import SESSIONS, name_of
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable

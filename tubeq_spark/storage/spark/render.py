@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.model.times import US
+from tubeq_spark.clock import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, records
 from tubeq_spark.storage.expression import STALE, Type, all_of

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tubeq_spark.model.states import TRANSITIONS
+from tubeq_spark.model.stored_task import TRANSITIONS
 from tubeq_spark.storage.expression import all_of, row
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.spark.quoting import bigint, string

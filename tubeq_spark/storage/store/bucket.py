@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from obstore import exceptions
 from obstore.store import from_url
 
-from tubeq_spark.storage.store.patience import (
-    impatient,
-    is_of_file,
-    request_error,
-    shared_by_threads,
-)
+from tubeq_spark.storage.store.error_text import is_of_file, request_error
+from tubeq_spark.storage.store.store import impatient, shared_by_threads
 from tubeq_spark.storage.store.store_options import credential_provider, for_client, with_limits
 
 if TYPE_CHECKING:

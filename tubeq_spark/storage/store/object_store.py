@@ -23,8 +23,8 @@ from obstore import exceptions
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.store.bucket import PART
-from tubeq_spark.storage.store.patience import patiently, text_of
-from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError
+from tubeq_spark.storage.store.error_text import text_of
+from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, patiently
 from tubeq_spark.storage.store.store_options import with_environment
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.store.bucket import Bucket
-    from tubeq_spark.storage.store.patience import Patience
+    from tubeq_spark.storage.store.store import Patience
 
 T = TypeVar("T")
 

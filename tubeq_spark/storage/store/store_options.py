@@ -17,8 +17,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.store.patience import STORE_PREFIX, Patience, plain
-from tubeq_spark.storage.store.store import RequestError
+from tubeq_spark.storage.store.store import STORE_PREFIX, Patience, RequestError, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.stored_task import TIMERS
 from tubeq_spark.model.takes import Head
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.clock import US
 from tubeq_spark.model.ids import hash_of
-from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import FAIL, at, integer, literal, row
