@@ -31,7 +31,7 @@ from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
-from tubeq_spark.storage.uninterrupted import uninterrupted
+from tubeq_spark.storage.threads import uninterrupted
 from tubeq_spark.task import QueueState
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
-    from tubeq_spark.storage.spark.put_files import PutFiles
+    from tubeq_spark.storage.spark.put_frame_rows import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.tube_table import TubeTable

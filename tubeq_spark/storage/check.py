@@ -11,7 +11,6 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.model.validation import loss_without_repair, no_queue
-from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, examine, repaired
@@ -24,7 +23,8 @@ from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
 from tubeq_spark.storage.statement import Note
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store import local_files
+from tubeq_spark.storage.store.local_files import LocalStore
 from tubeq_spark.storage.store.store import ExistsError
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -284,4 +284,4 @@ def _written(synced: SyncedLog | None) -> None:
     """Sync the log, and forget what was known about it."""
     if synced is not None:
         synced.damage, synced.last_readable = "", None
-        disk.sync_file_system(synced.log)
+        local_files.sync_file_system(synced.log)

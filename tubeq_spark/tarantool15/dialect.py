@@ -9,8 +9,7 @@ from tubeq_spark.clock import us_from_seconds
 from tubeq_spark.errors import TubeNotFoundError
 from tubeq_spark.model import validation
 from tubeq_spark.tarantool15 import verbs
-from tubeq_spark.tarantool15.task_index import TaskIndex
-from tubeq_spark.tarantool15.tasks import Task15, meta, put_options, statistics15, task15
+from tubeq_spark.tarantool15.tasks import Task15, TaskIndex, meta, put_options, statistics15, task15
 
 if TYPE_CHECKING:
     from collections.abc import Callable

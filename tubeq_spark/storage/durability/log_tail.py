@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.storage.log.actions import DamagedCommitError, fault_of_length
 from tubeq_spark.storage.log.facts import LogFacts, led, read_commit
 from tubeq_spark.storage.log.log_files import LogFiles, checkpoints_in, checksum_of, is_elsewhere
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store.local_files import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

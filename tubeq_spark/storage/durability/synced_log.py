@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage import disk
-from tubeq_spark.storage.disk import SyncError, mount_of
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.locks.committer import processes
 from tubeq_spark.storage.log.log_files import commit_file, versions_of
 from tubeq_spark.storage.statement import pattern_of
+from tubeq_spark.storage.store import local_files
+from tubeq_spark.storage.store.local_files import SyncError, mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -156,7 +156,7 @@ class SyncedLog:
         if self.durability is not Durability.NONE:
             # The location may be new, too.
             for directory in (self.table, self.table.parent, self.table.parent.parent):
-                disk.sync_directory(directory)
+                local_files.sync_directory(directory)
 
     def prepare(self, files: Iterable[Path]) -> bool:
         """Sync the data files of a version that this process will commit, if necessary.
@@ -174,7 +174,7 @@ class SyncedLog:
             return False
         found = list(files)
         if len(found) > _MANY:
-            disk.sync_file_system(self.log)
+            local_files.sync_file_system(self.log)
         else:
             self._sync_contents(found)
         return True
@@ -192,8 +192,8 @@ class SyncedLog:
             if (is_known and not self._has_failed) or self.durability is Durability.NONE:
                 return
             try:
-                disk.sync_file_system(self.log)
-                disk.sync_directory(self.log)
+                local_files.sync_file_system(self.log)
+                local_files.sync_directory(self.log)
             except OSError as error:
                 msg = f"{self.table} cannot be written to the disk, so nothing is committed: "
                 raise SyncError(msg + reason_of(error)) from error
@@ -217,9 +217,9 @@ class SyncedLog:
             is_prepared = durability is Durability.COMMIT and not self.is_sparks
             try:
                 if is_prepared and not self._has_failed:
-                    disk.sync_directory(self.log)
+                    local_files.sync_directory(self.log)
                 else:
-                    disk.sync_file_system(self.log)
+                    local_files.sync_file_system(self.log)
             except OSError as error:
                 self._has_failed = True
                 msg = f"the commit to {self.table} may not be on the disk: {reason_of(error)}"
@@ -237,7 +237,7 @@ class SyncedLog:
         if self.durability is Durability.NONE:
             return
         try:
-            disk.sync_file_system(self.log)
+            local_files.sync_file_system(self.log)
         except FileNotFoundError:
             # The table was removed since.
             return
@@ -251,14 +251,14 @@ class SyncedLog:
         for file in files:
             # A later commit may have removed the file.
             with suppress(FileNotFoundError):
-                disk.sync_file(file)
+                local_files.sync_file(file)
             for parent in file.parents:
                 directories[parent] = None
                 if parent == self.table:
                     break
         for directory in directories:
             with suppress(FileNotFoundError):
-                disk.sync_directory(directory)
+                local_files.sync_directory(directory)
 
 
 _known: dict[str, SyncedLog] = {}

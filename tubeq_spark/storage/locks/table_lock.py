@@ -29,10 +29,10 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.validation import was_forked
-from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.locks.committer import JvmNote, fcntl, is_answered
+from tubeq_spark.storage.store.local_files import make_directory, using
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

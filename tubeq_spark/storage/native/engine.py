@@ -28,9 +28,8 @@ from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.plain_table import left_out
-from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
-from tubeq_spark.storage.native.tables import NativeTables
+from tubeq_spark.storage.native.tables import NativeTables, PutDirectories
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.opened_location import (
     NATIVE,

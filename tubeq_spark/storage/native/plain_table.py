@@ -34,7 +34,7 @@ from tubeq_spark.storage.log.log import Log
 from tubeq_spark.storage.log.log_reader import FAR, NEAR
 from tubeq_spark.storage.log.tidying import LocalRetention, StoreRetention, Tidying
 from tubeq_spark.storage.rows import BadFile
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store.local_files import LocalStore
 from tubeq_spark.storage.store.store import Patience, one_patience
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS

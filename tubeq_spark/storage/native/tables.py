@@ -1,9 +1,15 @@
-"""Makes, changes, measures and maintains Delta tables."""
+"""Makes, changes, measures and maintains Delta tables, and reads what Spark has written for a put.
+
+Spark writes the files of a put to a directory of their own below the table, before a commit of ours adds them. Nobody else
+writes to such a directory. A sweep removes what a stopped put has left there.
+"""
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +20,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.log.log_files import checksum_of
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import handles
@@ -24,11 +31,13 @@ from tubeq_spark.storage.statement import (
     HISTORY,
     Commit,
     Note,
+    WrittenRows,
     is_of,
     new_operation_id,
     read_commit,
     total_of,
 )
+from tubeq_spark.storage.store.local_files import PUT
 from tubeq_spark.storage.store.store import patiently
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 
+log = logging.getLogger(__name__)
 #: How many commits back a lost answer is searched for. During one operation others make fewer.
 HISTORY_LIMIT = 200
 
@@ -302,3 +312,67 @@ def _change(
     note = Note(step, operation_id=new_operation_id())
     change = Change(note, rows, on=on, shape=shape, operation=operation)
     return change
+
+
+#: A version that was the newest within this many seconds is recent enough for the shape of a table.
+_RECENT = 5.0
+
+
+class PutDirectories:
+    """The put directories of a native engine's tables."""
+
+    def __init__(self, handles: Handles) -> None:
+        """Use the tables of these handles."""
+        self._handles = handles
+
+    def shape(self, table: str) -> Shape:
+        """The columns and properties that files must have so that our commit can add them, by a recent version.
+
+        Raises:
+            StoreError: The table has features, so our commits do not write it.
+        """
+        opened = self._handles.table(table)
+        # If the table has changed since, the rows do not `fit`, and are written again.
+        with handles.telling():
+            recent = opened.recent(_RECENT) or opened.newest()
+            recent.shape.require_writable()
+        return recent.shape
+
+    @staticmethod
+    def new_name() -> str:
+        """The name of a new directory."""
+        return f"{PUT}{uuid.uuid4()}"
+
+    def read(self, table: str, directory: str, shape: Shape) -> WrittenRows:
+        """The rows that Spark has written to a directory, for a table of a shape.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
+        opened = self._handles.table(table)
+        try:
+            files = opened.written(directory, shape)
+            if not opened.is_far:
+                # Hadoop's checksums are not synced. Spark reads a file without one, but not beside a wrong one.
+                opened.store.delete([str(checksum_of(Path(file.path))) for file in files])
+        except (OSError, pa.ArrowException) as error:
+            msg = f"the files of the put cannot be read, nothing was put: {reason_of(error)}"
+            raise StoreError(msg) from error
+        return WrittenRows(directory, files, sum(file.rows or 0 for file in files), shape)
+
+    def fit(self, table: str, rows: WrittenRows) -> bool:
+        """Whether rows can still be added to a table."""
+        opened = self._handles.table(table)
+        with handles.reading():
+            return rows.shape.is_like(opened.newest().shape) and opened.has(rows.files)
+
+    def discard(self, table: str, directory: str) -> None:
+        """Remove a directory, unless the table has files of it."""
+        opened, inside = self._handles.table(table), f"{directory}/"
+        try:
+            with handles.reading():
+                newest = opened.newest()
+            if not any(path.startswith(inside) for path in newest.files):
+                opened.remove(directory)
+        except Exception:
+            log.warning("%s/%s is left to a sweep", table, directory, exc_info=True)

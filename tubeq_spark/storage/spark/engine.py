@@ -26,9 +26,8 @@ from tubeq_spark.storage.spark.jvm import (
     job_property,
     with_settings,
 )
-from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM
 from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.spark.reads import SparkReads, find_commit
+from tubeq_spark.storage.spark.reads import COMPILE_FROM, COMPILE_READ_FROM, SparkReads, find_commit
 from tubeq_spark.storage.spark.render import Renderer, text_of
 from tubeq_spark.storage.spark.spark_settings import (
     OF_FILES,

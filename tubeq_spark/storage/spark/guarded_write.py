@@ -17,7 +17,6 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.clock import RetryWaits, SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError
-from tubeq_spark.storage.disk import using
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.engine import Outcome
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table
@@ -31,6 +30,7 @@ from tubeq_spark.storage.spark.conflicts import (
 )
 from tubeq_spark.storage.spark.jvm import committer_of, is_classic
 from tubeq_spark.storage.spark.open_location import local_place
+from tubeq_spark.storage.store.local_files import using
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
