@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.store import local_files
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.admin import life
-from tubeq_spark.admin.engines import engines_of
+from tubeq_spark.admin.engines import Engines, engines_of
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError, TubeNotFoundError
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.statistics import sessions_of, written_calls
@@ -38,21 +38,19 @@ from tubeq_spark.storage.log.log_files import LOG, checkpoints_in
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, named
 from tubeq_spark.storage.store.local_files import make_directory
-from tubeq_spark.storage.tables.registry import without_move
+from tubeq_spark.storage.tables.registry import TubeRecord, without_move
 from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.admin.engines import Engines
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.store.store_options import StorageOptions
-    from tubeq_spark.storage.tables.registry import TubeRecord
 
 #: The mark at the target during a copy: the number of the call.
 _MARK = "_tubeq_copy.json"

@@ -13,8 +13,9 @@ import numbers
 import operator
 import re
 import uuid
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tubeq_spark.errors import (
     InvalidOptionError,
@@ -27,12 +28,7 @@ from tubeq_spark.errors import (
     TubeBusyError,
     TubeNotFoundError,
 )
-from tubeq_spark.task import QueueState, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tubeq_spark.task import TaskState
+from tubeq_spark.task import QueueState, Task, TaskState
 
 T = TypeVar("T")
 

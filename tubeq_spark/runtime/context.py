@@ -5,28 +5,28 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.clock import US, SystemClock, to_us
+from tubeq_spark.clock import US, Clock, SystemClock, to_us
 from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing, reason_of
 from tubeq_spark.model.takes import Headroom, NextBegin
-from tubeq_spark.model.tube_types import BUILT_IN, order_of
-from tubeq_spark.runtime.events import DONE, Counters
+from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
+from tubeq_spark.runtime.events import DONE, Counters, TubeEvents
 from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
-from tubeq_spark.storage.engine import is_missing_table, is_unreachable, out_of_reach
+from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.committer import LogReaders
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
-from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
@@ -36,22 +36,16 @@ from tubeq_spark.task import QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
-    from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.payloads.values import PayloadCodec
-    from tubeq_spark.runtime.events import TubeEvents
     from tubeq_spark.runtime.traces import Traces
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_frame_rows import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.clock import due
-from tubeq_spark.model.takes import is_mostly_left
+from tubeq_spark.clock import Clock, due
+from tubeq_spark.model.takes import NewLease, is_mostly_left
 from tubeq_spark.storage.rows import places_of, whole_segments
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.clock import Clock
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.model.takes import NewLease
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.statement import NEWEST, newest_write
+from tubeq_spark.storage.statement import NEWEST, Affected, Commit, Note, Statement, newest_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
-    from tubeq_spark.storage.statement import Affected, Commit, Note, Statement
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 

@@ -28,7 +28,6 @@ from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import Column, Micros, Moment, Type, case, integer, literal, row
 from tubeq_spark.storage.tables.predicates import of_utubes
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
-from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -31,7 +31,7 @@ from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.rows import places_of
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.statement import Ended
+from tubeq_spark.storage.statement import Affected, Ended, Statement
 from tubeq_spark.storage.threads import each
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, Statement
 
 log = logging.getLogger(__name__)
 

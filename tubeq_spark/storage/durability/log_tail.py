@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.log.actions import DamagedCommitError, fault_of_length
-from tubeq_spark.storage.log.facts import LogFacts, led, read_commit
+from tubeq_spark.storage.log.facts import Contents, LogFacts, led, read_commit
 from tubeq_spark.storage.log.log_files import LogFiles, checkpoints_in, checksum_of, is_elsewhere
 from tubeq_spark.storage.store.local_files import LocalStore
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.durability.synced_log import SyncedLog
-    from tubeq_spark.storage.log.facts import Contents
 
 #: At most this many versions are read, and moved aside.
 MOST_LOST = 1_000

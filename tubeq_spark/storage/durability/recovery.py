@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
@@ -22,7 +22,6 @@ from tubeq_spark.storage.store import local_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tubeq_spark.storage.durability.log_tail import Tail

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.engine import Outcome, outcome_of
@@ -32,7 +32,6 @@ from tubeq_spark.storage.engine import Outcome, outcome_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tubeq_spark.clock import Clock
 
 try:
     fcntl: Any = importlib.import_module("fcntl")

@@ -25,22 +25,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.validation import was_forked
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.locks.committer import JvmNote, fcntl, is_answered
+from tubeq_spark.storage.durability.synced_log import Place, SyncedLog, synced_log_of
+from tubeq_spark.storage.locks.committer import Committer, JvmNote, Processes, fcntl, is_answered
 from tubeq_spark.storage.store.local_files import make_directory, using
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.durability.synced_log import Place, SyncedLog
-    from tubeq_spark.storage.locks.committer import Committer, Processes
 
 log = logging.getLogger(__name__)
 

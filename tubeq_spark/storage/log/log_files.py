@@ -20,14 +20,13 @@ import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.log.actions import hours_of
+from tubeq_spark.storage.log.actions import DataFile, hours_of
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.log import log_files, reading
-from tubeq_spark.storage.log.actions import OURS
+from tubeq_spark.storage.log.actions import OURS, Actions
 from tubeq_spark.storage.log.log_files import (
     LOG,
     LogFiles,
@@ -22,16 +22,14 @@ from tubeq_spark.storage.log.log_files import (
     pointer,
     versions_of,
 )
-from tubeq_spark.storage.store.store import is_fresh
+from tubeq_spark.storage.store.store import Patience, Store, is_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
-    from tubeq_spark.storage.store.store import Patience, Store
 
 #: The last this many commits and looks show whether others commit.
 _LAST = 4

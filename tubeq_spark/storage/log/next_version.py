@@ -5,7 +5,7 @@ A `Change` is what the version changes.
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,9 @@ from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.log import reading
-from tubeq_spark.storage.log.actions import OURS, Actions, info_in
+from tubeq_spark.storage.log.actions import OURS, Actions, DataFile, info_in
 from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name, versions_of
-from tubeq_spark.storage.statement import FOR_EVER_MS, is_of
+from tubeq_spark.storage.statement import FOR_EVER_MS, Note, is_of
 from tubeq_spark.storage.store.store import (
     ExistsError,
     RequestError,
@@ -28,13 +28,10 @@ from tubeq_spark.storage.store.store import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Shape, Snapshot
-    from tubeq_spark.storage.statement import Note
     from tubeq_spark.storage.store.store import Patience, Store
 
 #: Seconds to wait for the answer of `ask_ahead` after the answer to the commit.

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.clock import to_us
-from tubeq_spark.storage.durability.synced_log import LOCKS
+from tubeq_spark.clock import Clock, to_us
+from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
 from tubeq_spark.storage.locks.committer import without_readers
 from tubeq_spark.storage.log import checkpoints
 from tubeq_spark.storage.log.actions import FEED, DamagedFileError, UnknownLogError, hours_of
@@ -39,8 +39,6 @@ from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +27,7 @@ from tubeq_spark.storage.location import (
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
-from tubeq_spark.storage.native.plain_table import left_out
+from tubeq_spark.storage.native.plain_table import PlainTable, left_out
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables, PutDirectories
 from tubeq_spark.storage.native.writer import Writer
@@ -38,8 +38,8 @@ from tubeq_spark.storage.opened_location import (
     recover_system_tables,
     require_ours,
 )
-from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.statement import versions_read
+from tubeq_spark.storage.query import Query, Select, Union
+from tubeq_spark.storage.statement import Affected, Commit, Note, Statement, versions_read
 from tubeq_spark.storage.store.store import (
     finding_out,
     is_patience_over,
@@ -49,14 +49,10 @@ from tubeq_spark.storage.store.store import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
-    from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.query import Query, Select
-    from tubeq_spark.storage.statement import Affected, Commit, Note, Statement
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)

@@ -18,19 +18,17 @@ from tubeq_spark.storage.durability.background import Background
 from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
 from tubeq_spark.storage.log.actions import UnknownLogError
-from tubeq_spark.storage.native.plain_table import LocalTable, store_table
+from tubeq_spark.storage.native.plain_table import LocalTable, PlainTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.store import store_options
 from tubeq_spark.storage.store.store import ExistsError, RequestError, passes
-from tubeq_spark.storage.store.store_options import RenewedOptions
+from tubeq_spark.storage.store.store_options import RenewedOptions, StorageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.store.bucket import Bucket
     from tubeq_spark.storage.store.object_store import ObjectStore
-    from tubeq_spark.storage.store.store_options import StorageOptions
 
 #: The remedy for a table that this package does not know.
 _SWITCH_OFF = (

@@ -21,7 +21,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.background import Background, at_once
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import EngineError, Outcome
-from tubeq_spark.storage.expression import FALSE, all_of, any_of, row
+from tubeq_spark.storage.expression import FALSE, Expression, all_of, any_of, row
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.log.actions import (
     DamagedFileError,
@@ -31,11 +31,11 @@ from tubeq_spark.storage.log.actions import (
 )
 from tubeq_spark.storage.log.data_files import file_of
 from tubeq_spark.storage.log.log import Log
-from tubeq_spark.storage.log.log_reader import FAR, NEAR
+from tubeq_spark.storage.log.log_reader import FAR, NEAR, Base
 from tubeq_spark.storage.log.tidying import LocalRetention, StoreRetention, Tidying
 from tubeq_spark.storage.rows import BadFile
 from tubeq_spark.storage.store.local_files import LocalStore
-from tubeq_spark.storage.store.store import Patience, one_patience
+from tubeq_spark.storage.store.store import Entry, Patience, one_patience
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
@@ -44,13 +44,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Shape, Snapshot
     from tubeq_spark.storage.store.object_store import ObjectStore
-    from tubeq_spark.storage.store.store import Entry
 
 log = logging.getLogger(__name__)
 _ROW = row()

@@ -22,11 +22,11 @@ from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log.log_files import checksum_of
 from tubeq_spark.storage.log.next_version import Change
-from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
+from tubeq_spark.storage.log.snapshot import Shape, Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.rows import FileInOrder
+from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
 from tubeq_spark.storage.statement import (
     HISTORY,
     Commit,
@@ -38,18 +38,14 @@ from tubeq_spark.storage.statement import (
     total_of,
 )
 from tubeq_spark.storage.store.local_files import PUT
-from tubeq_spark.storage.store.store import patiently
-from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.storage.store.store import Store, patiently
+from tubeq_spark.storage.tables.schema import PARTITION, NewTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tubeq_spark.storage.log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles
     from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.rows import BadFile, ToldFile
-    from tubeq_spark.storage.store.store import Store
-    from tubeq_spark.storage.tables.schema import NewTable
 
 log = logging.getLogger(__name__)
 #: How many commits back a lost answer is searched for. During one operation others make fewer.

@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 
-from tubeq_spark.clock import RetryWaits, SystemClock
+from tubeq_spark.clock import Clock, RetryWaits, SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.engine import Outcome
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table
-from tubeq_spark.storage.locks.committer import JvmNote, is_answered
+from tubeq_spark.storage.locks.committer import Committer, JvmNote, Processes, is_answered
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, LockFile
 from tubeq_spark.storage.spark.conflicts import (
     classify,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.locks.committer import Committer, Processes
 
 #: Retries after a conflict with another commit to the table.
 _RETRY_WAITS = RetryWaits(attempts=20, seconds=60.0, first=0.1, most=3.0)

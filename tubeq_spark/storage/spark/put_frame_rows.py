@@ -21,14 +21,15 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tubeq_spark.clock import FOREVER_S, US
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS
-from tubeq_spark.model.options import MOST_RANK
+from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS, Numbering
+from tubeq_spark.model.options import MOST_RANK, TubeOptions
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.payloads.arrow_values import too_large
 from tubeq_spark.payloads.values import shown
@@ -37,7 +38,7 @@ from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.rows import INSERTED, key_row
 from tubeq_spark.storage.spark.conflicts import is_unreachable
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings
-from tubeq_spark.storage.spark.put_frame_checks import payload_size
+from tubeq_spark.storage.spark.put_frame_checks import Check, payload_size
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.spark.spark_settings import OF_FILES
@@ -45,14 +46,9 @@ from tubeq_spark.storage.spark.spark_settings import OF_FILES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
-    from tubeq_spark.model.ids import Numbering
-    from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.tables import PutDirectories
     from tubeq_spark.storage.spark.engine import SparkEngine
-    from tubeq_spark.storage.spark.put_frame_checks import Check
     from tubeq_spark.storage.statement import WrittenRows
     from tubeq_spark.storage.tables.tube_table import TubeTable
 

@@ -13,10 +13,11 @@ import contextlib
 import logging
 import threading
 import weakref
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tubeq_spark.clock import US, Clock, SystemClock
@@ -32,9 +33,7 @@ from tubeq_spark.storage.statement import HISTORY, Commit, is_of, read_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, Row, SparkSession
 
 log = logging.getLogger(__name__)
 

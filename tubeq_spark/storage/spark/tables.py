@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrameWriter
 from pyspark.sql import types as T
 
 from tubeq_spark.clock import SystemClock
@@ -20,15 +21,12 @@ from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import creation_of, view_of_taken_utubes
 from tubeq_spark.storage.statement import Commit, read_commit
-from tubeq_spark.storage.tables.schema import LOG_RETENTION
+from tubeq_spark.storage.tables.schema import LOG_RETENTION, NewTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pyspark.sql import DataFrameWriter
-
     from tubeq_spark.storage.spark.reads import SparkReads
-    from tubeq_spark.storage.tables.schema import NewTable
 
 log = logging.getLogger(__name__)
 

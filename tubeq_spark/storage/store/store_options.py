@@ -8,7 +8,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -20,7 +20,6 @@ from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.store.store import STORE_PREFIX, Patience, RequestError, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"}

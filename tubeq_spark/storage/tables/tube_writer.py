@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.changes import Every, Remove, errors_of, segments_of
+from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array, repeated, table_of
 from tubeq_spark.storage.expression import FAIL, FALSE, Type, all_of, any_of, at, case, literal, row
 from tubeq_spark.storage.log.actions import DamagedFileError, damaged
@@ -49,7 +49,6 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
