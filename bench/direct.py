@@ -18,10 +18,10 @@ from bench.payloads import payload
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.config import Durability
 from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
-from tubeq_spark.storage.locks.lock_file import LockFile
+from tubeq_spark.storage.locks.table_lock import LockFile
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.storage.note import Note, new_operation_id
+from tubeq_spark.storage.statement import Note, new_operation_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+from tubeq_spark.clock import FOREVER_US, US, due, plus
 from tubeq_spark.model.changes import (
     Become,
     Change,
@@ -24,10 +25,8 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.ids import slot_of
-from tubeq_spark.model.states import TIMERS, after_giving_back, due
-from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.stored_task import TIMERS, StoredTask, after_giving_back
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.model.times import FOREVER_US, US, plus
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.reports import TubeMetrics as TubeMetrics
     from tubeq_spark.model.reports import TubeSweep as TubeSweep
     from tubeq_spark.model.reports import UtubeCounts as UtubeCounts
-    from tubeq_spark.model.states import QueueState as QueueState
     from tubeq_spark.model.takes import Rate as Rate
     from tubeq_spark.model.tube_types import Driver as Driver
     from tubeq_spark.observe.health import Health as Health
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.spark_settings import spark_conf as spark_conf
     from tubeq_spark.task import PutItem as PutItem
     from tubeq_spark.task import PutResult as PutResult
+    from tubeq_spark.task import QueueState as QueueState
     from tubeq_spark.task import Task as Task
     from tubeq_spark.task import TaskState as TaskState
     from tubeq_spark.tube import Tube as Tube
@@ -85,8 +85,7 @@ _MODULES = {
     ),
     "storage.spark.spark_session": ("delta_package", "local_session"),
     "storage.spark.spark_settings": ("spark_conf",),
-    "model.states": ("QueueState",),
-    "task": ("PutItem", "PutResult", "Task", "TaskState"),
+    "task": ("PutItem", "PutResult", "QueueState", "Task", "TaskState"),
     "tube": ("Tube",),
     "workers.handlers": ("WorkReport",),
     "storage.spark.guarded_write": ("guarded_write",),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from tubeq_spark.clock import from_us
 from tubeq_spark.errors import NotTakenError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
@@ -18,7 +19,6 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import PATIENCE, Bury, FailedTasks, Trial, error_text, halves
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.reports import BatchReport
-from tubeq_spark.model.times import from_us
 from tubeq_spark.model.validation import require_run
 from tubeq_spark.payloads.shown_table import (
     has_reasons,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.runtime.taken import Taken
+    from tubeq_spark.runtime.held_tasks import Taken
     from tubeq_spark.verbs.settle import Verb
 
     #: Settles some tasks of a batch; returns their number.

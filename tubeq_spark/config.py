@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import FOREVER_S
 from tubeq_spark.model import validation
-from tubeq_spark.model.times import FOREVER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

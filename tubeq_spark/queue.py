@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from tubeq_spark.admin import copying, life, sweeper, tubes
 from tubeq_spark.admin.engines import Engines, engines_of
-from tubeq_spark.clock import Clock, SystemClock
+from tubeq_spark.clock import Clock, SystemClock, to_us, us_from_seconds
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
-from tubeq_spark.model import refusals, validation
+from tubeq_spark.model import validation
 from tubeq_spark.model.arguments import check_new, check_settings, register_driver
 from tubeq_spark.model.ids import require_ids
-from tubeq_spark.model.states import QueueState
-from tubeq_spark.model.times import to_us, us_from_seconds
 from tubeq_spark.observe import health, notebook, progress, statistics
 from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
+from tubeq_spark.storage.threads import if_interrupted, uninterrupted
+from tubeq_spark.task import QueueState
 from tubeq_spark.tube import Tube
 
 if TYPE_CHECKING:
@@ -385,7 +384,7 @@ class Queue:
         Commits: none.
         """
         if not validation.is_tube_name(name):
-            raise refusals.no_tube(name)
+            raise validation.no_tube(name)
         with self._lock:
             self._context.require_running()
             began = self._context.clock.monotonic()

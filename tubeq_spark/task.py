@@ -117,3 +117,13 @@ class PutResult:
     count: int
     first_task_id: int | None
     last_task_id: int | None
+
+
+class QueueState(StrEnum):
+    """The state of a `Queue` object; verbs work only in RUNNING."""
+
+    INIT = "INIT"
+    STARTUP = "STARTUP"
+    RUNNING = "RUNNING"
+    ENDING = "ENDING"
+    WAITING = "WAITING"

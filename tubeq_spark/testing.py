@@ -11,7 +11,7 @@ from tubeq_spark.admin.engines import Engines
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model import refusals, validation
+from tubeq_spark.model import validation
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
 from tubeq_spark.storage.native.memory_engine import MemoryEngine, MemoryLocation, open_location
@@ -133,7 +133,7 @@ class InMemoryQueue(Queue):
         """As `Queue.check`; a queue in memory has no files, so there is no damage."""
         self._context.require_running()
         if accept_loss and not repair:
-            raise refusals.loss_without_repair()
+            raise validation.loss_without_repair()
         return CheckReport()
 
 

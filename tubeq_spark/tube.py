@@ -29,18 +29,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tubeq_spark.batch import Batch
 from tubeq_spark.errors import CommitUnknownError, StoreError, TaskNotFoundError
-from tubeq_spark.model import arguments, refusals, validation
+from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.failures import GivenError, GivenErrors, error_texts
-from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.observe import notebook, progress, statistics
 from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import ArrowRows, as_table
-from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
-from tubeq_spark.task import PutResult, Task, TaskState
+from tubeq_spark.storage.threads import GroupCommit
+from tubeq_spark.task import PutResult, QueueState, Task, TaskState
 from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs.settle_batch import kick
 from tubeq_spark.verbs.wait import wait_for
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
-    from tubeq_spark.runtime.taken import Taken
+    from tubeq_spark.runtime.held_tasks import Taken
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.workers.handlers import Handler, WorkReport
@@ -1098,7 +1097,7 @@ class Tube:
 
         Commits: none; one query of the tube.
         """
-        refusals.require_subqueues("utubes", self._ctx.tube_type)
+        arguments.require_subqueues("utubes", self._ctx.tube_type)
         most = None if limit is None else validation.count("limit", limit)
         return self._run(lambda ctx: [] if most == 0 else read.utubes(ctx, most))
 
@@ -1125,7 +1124,7 @@ class Tube:
 
         Commits: none; one query of the tube.
         """
-        refusals.require_subqueues("taken_utubes", self._ctx.tube_type)
+        arguments.require_subqueues("taken_utubes", self._ctx.tube_type)
         if not as_df:
             return self._run(read.taken_utubes)
 

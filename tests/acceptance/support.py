@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tests.beside import beside_spark
 from tests.thorough import without_spark
 from tubeq_spark.storage.location import SESSIONS
-from tubeq_spark.storage.log.names import versions_of
+from tubeq_spark.storage.log.log_files import versions_of
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.testing import InMemoryQueue
 

@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.support import OnSpark, data_of, take
 from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem, Task, TaskState
-from tubeq_spark.model.times import US, to_us
+from tubeq_spark.clock import US, to_us
 from tubeq_spark.verbs.read import tasks_by_state
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.chaos.plan import SESSION_TTR, TUBES
-from tubeq_spark.storage.note import note_in
+from tubeq_spark.storage.statement import note_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

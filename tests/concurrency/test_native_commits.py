@@ -8,7 +8,7 @@ import pytest
 
 from tests.concurrency.support import World, ids_of, names
 from tubeq_spark import StoreError
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store.local_files import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

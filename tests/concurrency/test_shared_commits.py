@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tubeq_spark import Tube
-    from tubeq_spark.runtime.taken import Taken
+    from tubeq_spark.runtime.held_tasks import Taken
 
 #: Spark commits acks and takes apart, and takes of threads by the same code.
 pytestmark = pytest.mark.without_spark

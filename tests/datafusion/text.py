@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.model.times import US
+from tubeq_spark.clock import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.query import Function, Struct, node

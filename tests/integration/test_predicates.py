@@ -11,7 +11,8 @@ import pytest
 
 from tests.row_oracle import GRID as ROWS
 from tests.row_oracle import effective
-from tubeq_spark.model.states import TIMERS, after_giving_back, due
+from tubeq_spark.clock import due
+from tubeq_spark.model.stored_task import TIMERS, after_giving_back
 from tubeq_spark.storage.arrow.evaluate import column, of_table
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.spark.render import text_of

@@ -18,8 +18,8 @@ from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, TubeNotFoundError
 from tubeq_spark.admin.dead_files import _vacuum
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.native.put_directories import PutDirectories
-from tubeq_spark.storage.spark.put_files import PutFiles
+from tubeq_spark.storage.native.tables import PutDirectories
+from tubeq_spark.storage.spark.put_frame_rows import PutFiles
 from tubeq_spark.storage.tables.schema import FENCE
 from tubeq_spark.verbs import put_frame
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tests.row_oracle import CHANGES, GRID, TABLE, row_after
+from tubeq_spark.clock import from_us
 from tubeq_spark.model.changes import Change, Every, Remove, errors_of
 from tubeq_spark.model.stored_task import StoredTask
-from tubeq_spark.model.times import from_us
 from tubeq_spark.storage.expression import Column
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.spark.render import text_of

@@ -15,10 +15,10 @@ from tests.unit.golden.recording import recorded
 from tests.unit.golden.sample_values import LATER, NAMES, NOW
 from tests.unit.golden.system_texts import HOLDER, PATH, TICK, system_cases
 from tests.unit.golden.tube_texts import tube_cases
+from tubeq_spark.clock import LAST_US, US
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.ids import hash_of
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.model.times import LAST_US, US
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.location import SESSIONS

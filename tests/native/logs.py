@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.durability.synced_log import SyncedLog
 from tubeq_spark.storage.log.log_files import LogFiles
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store.local_files import LocalStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,21 +13,19 @@ from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.gate import GateRaise
+from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
-from tubeq_spark.storage.note import Note, new_operation_id
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select, named
-from tubeq_spark.storage.rows import insert_schema
+from tubeq_spark.storage.rows import GateRaise, insert_schema
+from tubeq_spark.storage.statement import Note, new_operation_id
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.gates import Gates
-from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.durability.arrivals import Arrivals
-from tubeq_spark.storage.durability.synced_log import SyncedLog
+from tubeq_spark.storage.durability.synced_log import Arrivals, SyncedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

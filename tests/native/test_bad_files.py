@@ -18,7 +18,7 @@ from tubeq_spark.storage.arrow.columns import grouped
 from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.log.actions import DataFile
-from tubeq_spark.storage.native.bad_files import left_out
+from tubeq_spark.storage.native.plain_table import left_out
 from tubeq_spark.storage.tables.tube_table import PUT_GATE
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from tests.native.logs import HOUR, aged
 from tests.native.support import Place, new_rows
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.engine import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Statement
 from tubeq_spark.storage.tables import schema
 

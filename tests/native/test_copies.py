@@ -24,7 +24,6 @@ from tubeq_spark import (
 from tubeq_spark.admin import copying
 from tubeq_spark.admin.copying import _Copy
 from tubeq_spark.cli.app import app
-from tubeq_spark.storage.native import file_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -166,7 +165,7 @@ def test_copy_when_stopped_cannot_be_opened_and_is_made_again_when_its_files_are
 ) -> None:
     copy = tmp_path / "copy"
     with monkeypatch.context() as patch:
-        stop_after(patch, calls, file_copy, "_copy_file")
+        stop_after(patch, calls, copying, "_copy_file")
         # All but the last step, where no file is left to be copied.
         stop_after(patch, 0, _Copy, "_make_registry")
         with pytest.raises(StopError):

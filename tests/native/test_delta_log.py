@@ -21,8 +21,8 @@ from tubeq_spark.storage.log import (
     tidying,
 )
 from tubeq_spark.storage.log.actions import hours_of
+from tubeq_spark.storage.log.log_files import checkpoint_name
 from tubeq_spark.storage.log.snapshot import Shape
-from tubeq_spark.storage.log.versions import checkpoint_name
 from tubeq_spark.storage.statement import Ended, Statement
 
 if TYPE_CHECKING:

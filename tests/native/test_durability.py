@@ -15,10 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import LOCKS, MARK_SUFFIX, SyncedLog, synced_log_of
+from tubeq_spark.storage.store import local_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,9 @@ class Syncs:
         self.fails: Callable[[str, str], bool] = lambda kind, path: False
         self._location = location
         for kind in ("sync_file", "sync_directory", "sync_file_system"):
-            monkeypatch.setattr(disk, kind, self._recording(kind, getattr(disk, kind)))
+            monkeypatch.setattr(
+                local_files, kind, self._recording(kind, getattr(local_files, kind))
+            )
 
     def _recording(self, kind: str, sync: Callable[[Path], None]) -> Callable[[Path], None]:
         def recorded(path: Path | str) -> None:

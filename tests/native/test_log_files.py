@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from tests.native.logs import HOUR, MINUTE, aged, versions
 from tests.native.support import opened
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.locks import lock_file
-from tubeq_spark.storage.locks.lock_file import LogReaders, without_readers
+from tubeq_spark.storage.locks import committer
+from tubeq_spark.storage.locks.committer import LogReaders, without_readers
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.native.plain_table import LocalTable
@@ -125,7 +125,7 @@ def test_readers_when_the_last_one_has_left_are_none(tmp_path: Path) -> None:
 def test_readers_when_a_child_process_was_forked_while_none_was_there_need_not_wait_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, of_child = lock_file._opened, list[int]()
+    opened, of_child = committer._opened, list[int]()
 
     def shared(locks: Path) -> int:
         file = opened(locks)
@@ -133,7 +133,7 @@ def test_readers_when_a_child_process_was_forked_while_none_was_there_need_not_w
         of_child.append(os.dup(file))
         return file
 
-    monkeypatch.setattr(lock_file, "_opened", shared)
+    monkeypatch.setattr(committer, "_opened", shared)
     with without_readers(tmp_path) as unread:
         assert unread
     with without_readers(tmp_path) as unread:

@@ -12,10 +12,10 @@ import pytest
 from tests.native.support import Place, new_rows
 from tubeq_spark import Queue
 from tubeq_spark.storage.arrow.statement import RefusedError
+from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files
-from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark import PutItem, Queue, QueueConfig
-from tubeq_spark.model.times import US
+from tubeq_spark.clock import US
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.tables.counts import depth, waiting

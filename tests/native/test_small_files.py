@@ -14,13 +14,13 @@ from deltalake import convert_to_deltalake
 from tests.datafusion import answered
 from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
+from tubeq_spark.storage.engine import EngineError, is_missing_table
 from tubeq_spark.storage.expression import Column, Micros, row
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.small_files import Listed
-from tubeq_spark.storage.outcome import EngineError, is_missing_table
 from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.tables import predicates
 

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.native.support import NOW, Place, new_rows
 from tubeq_spark.model.changes import Every, GiveBack
 from tubeq_spark.storage.arrow.columns import table_of
+from tubeq_spark.storage.engine import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.statement import (
     Affected,

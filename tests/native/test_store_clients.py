@@ -11,7 +11,7 @@ import pytest
 
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.store import object_store
-from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.store import Patience
 from tubeq_spark.storage.store.store_options import LARGE, with_limits
 from tubeq_spark.testing import ManualClock
 

@@ -13,7 +13,7 @@ import pytest
 
 from tubeq_spark import Queue, QueueConfig, Rate
 from tubeq_spark.storage.check import on_local_files
-from tubeq_spark.storage.note import Note, note_in
+from tubeq_spark.storage.statement import Note, note_in
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.verify.verify import verify
 

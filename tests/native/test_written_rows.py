@@ -16,12 +16,12 @@ from pyarrow.parquet import write_table
 from tests.native.support import NOTE, new_rows
 from tests.native.test_durability import Syncs
 from tubeq_spark import Queue, QueueConfig, StoreError, Tube
-from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.statement import Matching
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.statement import Affected, PutIdentity, Statement, WrittenRows
+from tubeq_spark.storage.store import local_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +185,7 @@ def test_directories_of_stopped_puts_are_removed_by_a_sweep(table: Written) -> N
         (table.place / each.directory / "_temporary/0").mkdir(parents=True)
     table.make_older(kept, gone)
 
-    with disk.without_empty_directories(table.name, 7200):
+    with local_files.without_empty_directories(table.name, 7200):
         for file in (table.place / gone.directory).rglob("*.parquet"):
             file.unlink()
 

@@ -10,9 +10,9 @@ from tests.oracle.place import Place
 from tests.oracle.tube import OracleTube
 from tests.oracle.verbs import Verbs
 from tubeq_spark import Queue, QueueConfig, QueueState, SweepReport
-from tubeq_spark.model import refusals
+from tubeq_spark.clock import to_us
+from tubeq_spark.model import validation
 from tubeq_spark.model.arguments import check_new, driver_of
-from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.runtime.events import Counters
 from tubeq_spark.runtime.session import Session
@@ -94,7 +94,7 @@ class OracleQueue:
         with self.place.lock:
             stored = self.place.find(name)
             if stored is None:
-                raise refusals.no_tube(name)
+                raise validation.no_tube(name)
             if name not in self._known:
                 self._known[name] = OracleTube(
                     Verbs(self, stored, driver_of(BUILT_IN, stored.type))
@@ -153,7 +153,7 @@ class OracleQueue:
             self._moment = before
 
     def require_running(self) -> None:
-        refusals.require_running(self.state)
+        validation.require_running(self.state)
 
     def dead_owners(self) -> DeadSessionJudge:
         """Judges who is dead by now."""

@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.row_oracle import seen_at, taken, time_events, written
-from tubeq_spark.model import refusals
+from tubeq_spark.clock import US, due
+from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Every, Touch, released
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.reports import TubeSweep
-from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.rows_after import rows_after
@@ -78,7 +77,7 @@ class Verbs:
         """
         self.queue.require_running()
         if self.tube.dropped:
-            raise refusals.was_dropped(self.tube.name)
+            raise validation.was_dropped(self.tube.name)
 
     # -- what is there ------------------------------------------------------------------------
 
@@ -308,7 +307,7 @@ class Verbs:
         rows = self._met(ids)
         for row in rows:
             if row.state is not TaskState.BURIED:
-                raise refusals.in_other_state(row.task_id, row.state, [TaskState.BURIED])
+                raise validation.in_other_state(row.task_id, row.state, [TaskState.BURIED])
         return self._kicked(rows)
 
     def _kicked(self, rows: Sequence[StoredTask]) -> list[Task]:
@@ -349,7 +348,7 @@ class Verbs:
             TubeBusyError: Tasks are taken.
         """
         if self._taken():
-            raise refusals.has_taken_tasks(self.tube.name)
+            raise validation.has_taken_tasks(self.tube.name)
         self.queue.place.remove(self.tube)
 
     def sweep(self, now_us: int, dead: DeadSessionJudge) -> TubeSweep:
@@ -381,7 +380,7 @@ class Verbs:
         for task_id in ids:
             row = self.tube.rows.get(task_id)
             if row is None or not row.held_by(owner, now_us):
-                raise refusals.not_held(task_id)
+                raise validation.not_held(task_id)
             rows.append(row)
         return rows
 
@@ -396,7 +395,7 @@ class Verbs:
             row = self.tube.rows.get(task_id)
             seen = None if row is None else self._now(row, now_us, over)
             if seen is None:
-                raise refusals.no_task(task_id)
+                raise validation.no_task(task_id)
             rows.append(seen)
         return rows
 

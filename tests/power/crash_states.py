@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage import disk
+from tubeq_spark.storage.store import local_files
 
 if TYPE_CHECKING:
     import random
@@ -129,7 +129,7 @@ class Recorder:
                 self._around(self._sync_all)
 
         patch.setattr(os, "fsync", sync)
-        patch.setattr(disk, "sync_file_system", sync_all)
+        patch.setattr(local_files, "sync_file_system", sync_all)
 
     def _around(self, sync: Callable[[], None]) -> None:
         with self._changing:

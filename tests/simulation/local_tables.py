@@ -21,14 +21,13 @@ from tests.simulation.line import Finding
 from tests.simulation.sim_store import Faults, SimStore
 from tests.simulation.store_tables import EVERY, SimBackground, virtual_time
 from tubeq_spark.errors import CommitUnknownError, StoreError
-from tubeq_spark.storage import disk
-from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import synced_log
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.storage.store import local_store
+from tubeq_spark.storage.store import local_files
+from tubeq_spark.storage.store.local_files import SyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -262,14 +261,14 @@ class LocalTables:
                 (tidying, "EVERY", EVERY),
                 (LocalRetention, "versions", 2 * EVERY),
                 (synced_log, "_known", _LogsOfProcesses(world)),
-                (disk, "sync_file", world.sync_file),
-                (disk, "sync_directory", world.sync_directory),
-                (disk, "sync_file_system", world.sync_all),
+                (local_files, "sync_file", world.sync_file),
+                (local_files, "sync_directory", world.sync_directory),
+                (local_files, "sync_file_system", world.sync_all),
                 *((os, call, world.stepped(call, getattr(os, call))) for call in _CALLS),
             ):
                 stack.enter_context(patch.object(module, name, value))
             reading = world.stepped("open", builtins.open)
-            stack.enter_context(patch.object(local_store, "open", reading, create=True))
+            stack.enter_context(patch.object(local_files, "open", reading, create=True))
             try:
                 yield
             finally:

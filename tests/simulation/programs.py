@@ -12,12 +12,11 @@ from pyarrow.parquet import ParquetFile
 
 from tests.simulation.line import Change
 from tubeq_spark.errors import CommitUnknownError, TubeqError
-from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.engine import EngineError, Outcome
+from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.log.next_version import Change as Commit
 from tubeq_spark.storage.log.snapshot import Shape, Snapshot, with_property
-from tubeq_spark.storage.note import Note, is_of
-from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import total_of
+from tubeq_spark.storage.statement import Note, is_of, total_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

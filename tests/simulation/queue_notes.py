@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.history import Violation
-from tubeq_spark.storage.note import Note, note_in
+from tubeq_spark.storage.statement import Note, note_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.store import Patience
 from tubeq_spark.workers import source
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _like(module: types.ModuleType, **replaced: Any) -> types.SimpleNamespace:
 #: The rooms whose modules a simulation runs. All are imported before it begins, so that each is given its threads.
 _ROOMS = ("admin", "verbs", "runtime", "payloads", "model", "workers", "observe", "storage")
 #: Modules whose threads are none of the simulation: they serve the main thread, or the end of the process.
-_REAL = ("tubeq_spark.storage.uninterrupted", "tubeq_spark.model.json_payload")
+_REAL = ("tubeq_spark.storage.threads", "tubeq_spark.model.json_payload")
 
 
 @functools.cache

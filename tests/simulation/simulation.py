@@ -14,10 +14,9 @@ from tests.simulation.programs import Program, creation
 from tests.simulation.sim_store import Crash, Faults, Process
 from tests.simulation.store_tables import StoreTables
 from tubeq_spark.errors import TubeqError
-from tubeq_spark.storage.log.actions import UnknownLogError
-from tubeq_spark.storage.log.commit_text import DamagedFileError
-from tubeq_spark.storage.outcome import EngineError
-from tubeq_spark.storage.store.patience import one_patience
+from tubeq_spark.storage.engine import EngineError
+from tubeq_spark.storage.log.actions import DamagedFileError, UnknownLogError
+from tubeq_spark.storage.store.store import one_patience
 
 TABLE = "queue/t"
 STORAGES: dict[str, type[Any]] = {"store": StoreTables, "local": LocalTables}

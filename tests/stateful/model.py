@@ -17,7 +17,7 @@ import pytest
 from tests.oracle.queue import OracleQueue
 from tests.row_oracle import time_events, written
 from tubeq_spark import PutItem, TubeqError
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.runtime.events import tasks_of
 
 if TYPE_CHECKING:

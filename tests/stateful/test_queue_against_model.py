@@ -29,7 +29,7 @@ from tests.concurrency.support import rows_of
 from tests.stateful.examples import examples_on
 from tests.stateful.model import Model, agree
 from tubeq_spark import Backoff, PutItem, Rate, Task
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -27,14 +27,12 @@ from tubeq_spark import (
     TubeqError,
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
-from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.expression import STALE
 from tubeq_spark.storage.locks.committer import Committer, JvmNote
-from tubeq_spark.storage.locks.lock_file import LockFile
-from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.note import Commit, Note
+from tubeq_spark.storage.locks.table_lock import LockFile, TableLock
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
-from tubeq_spark.storage.statement import Affected, Clause, Statement
+from tubeq_spark.storage.statement import Affected, Clause, Commit, Note, Statement
+from tubeq_spark.storage.store.local_files import SyncError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

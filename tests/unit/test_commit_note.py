@@ -10,7 +10,9 @@ import pytest
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.arguments import TakeRequest
-from tubeq_spark.storage.note import (
+from tubeq_spark.storage.spark.reads import find_commit
+from tubeq_spark.storage.statement import (
+    Affected,
     Note,
     asked_by,
     is_of,
@@ -19,8 +21,6 @@ from tubeq_spark.storage.note import (
     note_in,
     text_with_note,
 )
-from tubeq_spark.storage.spark.reads import find_commit
-from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import yaml
 
 from tubeq_spark import PutItem, Queue, QueueConfig, TaskState, spark_conf
 from tubeq_spark.cli.settings_file import read_defaults
-from tubeq_spark.model.states import EVENTS
+from tubeq_spark.model.stored_task import EVENTS
 from tubeq_spark.observe.prometheus import QueueScrape
 from tubeq_spark.testing import ManualClock
 

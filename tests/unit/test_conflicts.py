@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors.exceptions import connect
 
-from tubeq_spark.storage.outcome import Outcome
+from tubeq_spark.storage.engine import Outcome
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 
 if TYPE_CHECKING:

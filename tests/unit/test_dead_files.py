@@ -12,9 +12,8 @@ from delta.exceptions import MetadataChangedException
 
 from tubeq_spark import QueueConfig
 from tubeq_spark.admin.dead_files import SYSTEM, DeadFiles, Tables
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.model.membership import Survey
-from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.locks.committer import Committer
 from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
 from tubeq_spark.storage.spark.tables import SparkTables

@@ -24,7 +24,7 @@ from tests.pages import DOCS, PAGES, ROOT, examples
 from tests.payload_table import COLUMNS, KEPT, VALUES
 from tubeq_spark import PutItem, Queue, TaskState, Tube
 from tubeq_spark.cli.app import app
-from tubeq_spark.model import states
+from tubeq_spark.model import stored_task
 from tubeq_spark.model.options import OPTIONS, PUT_OPTIONS, TubeOptions
 from tubeq_spark.observe.prometheus import QueueScrape
 from tubeq_spark.testing import InMemoryQueue
@@ -56,18 +56,18 @@ def test_reference_when_compared_has_every_public_name() -> None:
 def test_table_of_changes_when_compared_is_that_of_the_transitions() -> None:
     page = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
     rows = re.findall(r"^\| (\w+) \| (.*?) ?\| (.*?) \| (.*?) \|$", page, re.MULTILINE)
-    by_time = {timer.event for timer in states.TIMERS.values()} | {"ttl"}
+    by_time = {timer.event for timer in stored_task.TIMERS.values()} | {"ttl"}
 
     def names(states: tuple[TaskState, ...]) -> str:
         return ", ".join("removed" if s is TaskState.DONE else s.name.lower() for s in states)
 
-    def by(move: states.Transition) -> str:
+    def by(move: stored_task.Transition) -> str:
         return "time" if move.event in by_time else "who holds it" if move.by_holder else "anybody"
 
     assert rows[0] == ("change", "from", "to", "by")
     assert rows[1:] == [
         (move.event, names(move.before), names(move.after), by(move))
-        for move in states.TRANSITIONS.values()
+        for move in stored_task.TRANSITIONS.values()
     ]
 
 
@@ -152,7 +152,7 @@ def test_diagram_when_compared_is_that_of_the_transitions() -> None:
     names = {state: state.name.lower() for state in TaskState} | {TaskState.DONE: "[*]"}
     lines = [
         f"    {names.get(before, '[*]')} --> {names[after]}: {move.event}"
-        for move in states.TRANSITIONS.values()
+        for move in stored_task.TRANSITIONS.values()
         for before in move.before or (None,)
         for after in move.after
     ]

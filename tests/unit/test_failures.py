@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark import Backoff, InvalidOptionError
+from tubeq_spark.clock import FOREVER_US, US
 from tubeq_spark.model.failures import (
     LEASE_ENDED,
     MOST_TEXT,
@@ -16,7 +17,6 @@ from tubeq_spark.model.failures import (
     error_texts,
     kind_of,
 )
-from tubeq_spark.model.times import FOREVER_US, US
 from tubeq_spark.storage.arrow.evaluate import column, of_table
 from tubeq_spark.storage.tables import predicates
 

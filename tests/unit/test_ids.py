@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tubeq_spark.clock import to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.ids import (
     BUCKETS,
@@ -26,7 +27,6 @@ from tubeq_spark.model.ids import (
     ticks,
     within,
 )
-from tubeq_spark.model.times import to_us
 
 NOW = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 LAST_TICK = (1 << 53) - 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
-from tubeq_spark.storage.locks.lock_file import LockFile
+from tubeq_spark.storage.locks.table_lock import LockFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ WAIT = 60.0
 FORKING = """
 import os, signal, sys
 from pathlib import Path
-from tubeq_spark.storage.locks.lock_file import LockFile
+from tubeq_spark.storage.locks.table_lock import LockFile
 
 lock = LockFile(Path(sys.argv[1]))
 with lock.holding():
@@ -68,7 +68,7 @@ def fails(_file: int, _operation: int) -> None:
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether the system has locks that can be waited for; on Windows the file is polled."""
     if request.param == "polls":
-        monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.fcntl", None)
+        monkeypatch.setattr("tubeq_spark.storage.locks.table_lock.fcntl", None)
     return str(request.param)
 
 
@@ -147,7 +147,7 @@ def test_release_when_the_system_fails_raises_and_closes_the_file(
 ) -> None:
     lock.acquire()
     with monkeypatch.context() as patch:
-        patch.setattr("tubeq_spark.storage.locks.lock_file.fcntl.flock", fails)
+        patch.setattr("tubeq_spark.storage.locks.table_lock.fcntl.flock", fails)
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             lock.release()
     assert is_free(path)
@@ -193,7 +193,7 @@ def test_acquire_when_it_is_interrupted_at_the_end_holds_nothing(
         if error is not None:
             raise error
 
-    monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.os.close", interrupted)
+    monkeypatch.setattr("tubeq_spark.storage.locks.table_lock.os.close", interrupted)
     with pytest.raises(type(refuse())):
         lock.acquire()
     monkeypatch.undo()
@@ -205,7 +205,7 @@ _FORKED = """
 import os, sys
 from pathlib import Path
 from tubeq_spark import StoreError
-from tubeq_spark.storage.locks.lock_file import LockFile
+from tubeq_spark.storage.locks.table_lock import LockFile
 
 lock_file = LockFile(Path(sys.argv[1]))
 with lock_file.holding():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.storage.log.actions import encoded
-from tubeq_spark.storage.log.commit_text import fault_of
+from tubeq_spark.storage.log.actions import encoded, fault_of
 
 OURS = encoded([{"commitInfo": {"a": 1}}, {"remove": {"path": "x\u2028y"}}, {"add": {"path": "z"}}])
 SPARKS = b'{"commitInfo":{"operation":"MERGE"}}\n{"add":{}}\n'

@@ -16,7 +16,7 @@ from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics, UtubeCounts
 from tubeq_spark.markup import Html, fields, joined, printable, printable_json, table, tag
 from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot, flows
-from tubeq_spark.storage.note import Commit
+from tubeq_spark.storage.statement import Commit
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 AT_US = 1_767_323_045_000_000

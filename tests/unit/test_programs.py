@@ -33,7 +33,7 @@ from tubeq_spark.cli.exit_codes import code_of
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.programs import BadUseError, ExitCode, end, run_program, run_tubeq
-from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.actions import DamagedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

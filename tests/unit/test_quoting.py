@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark import InvalidOptionError
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.storage import location
 from tubeq_spark.storage.expression import (
     TRUE,

@@ -20,6 +20,7 @@ from tests.row_oracle import (
     selects,
     taken,
 )
+from tubeq_spark.clock import due
 from tubeq_spark.model.changes import (
     Due,
     Every,
@@ -27,8 +28,7 @@ from tubeq_spark.model.changes import (
     Remove,
     errors_of,
 )
-from tubeq_spark.model.states import EVENTS, TIMERS, TRANSITIONS, after_giving_back, due
-from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.stored_task import EVENTS, TIMERS, TRANSITIONS, StoredTask, after_giving_back
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, row

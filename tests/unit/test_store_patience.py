@@ -9,21 +9,19 @@ from obstore.exceptions import GenericError
 
 from tubeq_spark import InvalidOptionError, StoreError
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.store import patience, store_options
-from tubeq_spark.storage.store.error_text import in_one_line
-from tubeq_spark.storage.store.patience import (
+from tubeq_spark.storage.store import store, store_options
+from tubeq_spark.storage.store.error_text import in_one_line, is_of_file, request_error
+from tubeq_spark.storage.store.store import (
     Patience,
+    RequestError,
     finding_out,
     impatient,
-    is_of_file,
     is_patience_over,
     one_patience,
     patiently,
-    request_error,
     verb_patience,
     waits,
 )
-from tubeq_spark.storage.store.store import RequestError
 from tubeq_spark.storage.store.store_options import RenewedOptions
 from tubeq_spark.testing import ManualClock
 
@@ -35,10 +33,10 @@ REQUEST = 5.0
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """The clock of the client, and of its options."""
     clock = ManualClock()
-    monkeypatch.setattr(patience, "_CLOCK", clock)
+    monkeypatch.setattr(store, "_CLOCK", clock)
     monkeypatch.setattr(store_options, "_CLOCK", clock)
     # Waits are jittered, and take no time here.
-    monkeypatch.setattr(patience, "random", type("Random", (), {"random": lambda: 0.0}))
+    monkeypatch.setattr(store, "random", type("Random", (), {"random": lambda: 0.0}))
     return clock
 
 

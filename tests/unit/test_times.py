@@ -7,8 +7,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from tubeq_spark.model.takes import Headroom, NewLease, is_mostly_left
-from tubeq_spark.model.times import (
+from tubeq_spark.clock import (
     FOREVER_S,
     FOREVER_US,
     LAST_US,
@@ -20,6 +19,7 @@ from tubeq_spark.model.times import (
     to_us,
     us_from_seconds,
 )
+from tubeq_spark.model.takes import Headroom, NewLease, is_mostly_left
 
 UTC = dt.datetime(2026, 1, 1, 12, 0, 0, 123_457, tzinfo=dt.UTC)
 

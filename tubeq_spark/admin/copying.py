@@ -6,6 +6,10 @@ remove the mark. Before the registry exists the target is no queue, and nobody c
 source, unless it is closed: then, before the registry is made, its tubes are marked as moved, and the copy waits until
 all programs have seen that.
 
+A table is copied file by file: the data files first, then the log that names them. The copy has the newest version under
+the same number, with the transaction ids of its log: keys of puts and totals of ended tasks. The log of the copy begins at
+a checkpoint, as after a clean-up.
+
 If the copy is interrupted, its files must be removed before the next call. A call that was paused meanwhile finds the
 mark of that call, and makes no registry.
 """
@@ -23,30 +27,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.admin import life
-from tubeq_spark.admin.engines import engines_of
+from tubeq_spark.admin.engines import Engines, engines_of
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError, TubeNotFoundError
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.statistics import sessions_of, written_calls
 from tubeq_spark.storage.arrow.columns import array
-from tubeq_spark.storage.disk import make_directory
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
-from tubeq_spark.storage.native.file_copy import copy_table
+from tubeq_spark.storage.log.log_files import LOG, checkpoints_in
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, named
-from tubeq_spark.storage.tables.registry import without_move
+from tubeq_spark.storage.store.local_files import make_directory
+from tubeq_spark.storage.tables.registry import TubeRecord, without_move
 from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.admin.engines import Engines
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.tables import NativeTables
+    from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.store.store_options import StorageOptions
-    from tubeq_spark.storage.tables.registry import TubeRecord
 
 #: The mark at the target during a copy: the number of the call.
 _MARK = "_tubeq_copy.json"
@@ -320,3 +324,43 @@ def _changed(what: str) -> TubeBusyError:
     return TubeBusyError(
         f"{what} was changed while it was copied: stop all programs of the queue, remove the files of the copy, and copy again"
     )
+
+
+def copy_table(source: Store, target: Store, name: str, newest: Snapshot) -> None:
+    """Copy a table.
+
+    Args:
+        source: The files of its location.
+        target: The files of the new location.
+        name: Its name.
+        newest: Its newest version.
+
+    Raises:
+        FileNotFoundError: Another program has removed old files meanwhile.
+        OSError: The storage fails.
+        StoreError: The log lacks a commit.
+    """
+    log = _log_at(source, name, newest.version)
+    data = {f"{name}/{path}": file.size for path, file in newest.files.items()}
+    for path, size in (data | log).items():
+        _copy_file(source, target, path, size)
+
+
+def _copy_file(source: Store, target: Store, path: str, size: int) -> None:
+    """Copy a file of this many bytes."""
+    with source.open_file(path, size) as content:
+        target.put(path, content.read())
+
+
+def _log_at(source: Store, name: str, version: int) -> dict[str, int]:
+    """The files of a log that a reader of a version needs, in the order in which they are written."""
+    found = {file.name: file.size for file in source.list(f"{name}/{LOG}")}
+    checkpoints = {of.version: file for file, of in checkpoints_in(found).items() if of.is_plain}
+    first = max((v for v in checkpoints if v <= version), default=None)
+    commits = [f"{v:020}.json" for v in range(first or 0, version + 1)]
+    missing = [c for c in (commits if first is None else commits[1:]) if c not in found]
+    if missing:
+        raise StoreError(f"table {name} cannot be copied: its log lacks {missing[0]}")
+    # `_last_checkpoint` is not copied: it is only a hint.
+    files = [*(() if first is None else (checkpoints[first],)), *commits]
+    return {f"{name}/{LOG}/{file}": found[file] for file in files if file in found}

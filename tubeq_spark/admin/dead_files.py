@@ -9,10 +9,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.clock import SystemClock
-from tubeq_spark.model.times import US, limited_us, to_us
-from tubeq_spark.storage.disk import without_empty_directories
+from tubeq_spark.clock import US, SystemClock, limited_us, to_us
 from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.store.local_files import without_empty_directories
 from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
 if TYPE_CHECKING:

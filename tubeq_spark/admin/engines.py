@@ -18,7 +18,7 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.location import STORES, TUBES, Location, local_directory
-from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.opened_location import (
     NATIVE,
     SPARK,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.engine import NativeEngine
     from tubeq_spark.storage.spark.engine import SparkEngine
-    from tubeq_spark.storage.spark.put_files import PutFiles
+    from tubeq_spark.storage.spark.put_frame_rows import PutFiles
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def engines_of(
 
         native, put_files = native or _native_engine(options), None
         if through_spark is not None:
-            from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  as above
+            from tubeq_spark.storage.spark.put_frame_rows import PutFiles  # noqa: PLC0415  as above
 
             put_files = PutFiles(through_spark, native.put_directories)
         opens = functools.partial(open_location, native)

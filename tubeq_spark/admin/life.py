@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from tubeq_spark.admin import tubes
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
-from tubeq_spark.model.states import QueueState
-from tubeq_spark.runtime.context import QueueContext
-from tubeq_spark.storage.outcome import is_missing_table
+from tubeq_spark.runtime.context import QueueContext, TubeContext
+from tubeq_spark.storage.engine import Engine, is_missing_table
+from tubeq_spark.task import QueueState
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tubeq_spark.admin.engines import Engines
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import TubeRecord
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
-from tubeq_spark.model import refusals
+from tubeq_spark.model import validation
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
 from tubeq_spark.model.tube_types import order_of
 from tubeq_spark.payloads.ddl import are_same, columns_of, without_not_null
@@ -25,7 +25,7 @@ from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
-from tubeq_spark.storage.outcome import is_missing_table
+from tubeq_spark.storage.engine import is_missing_table
 from tubeq_spark.storage.tables.registry import TubeRecord
 from tubeq_spark.storage.tables.schema import CHANGE_FEED, new_tube_table
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -213,7 +213,7 @@ def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -
     is_mine = maintain.drain(ctx, with_taken=with_taken)
     mark_dropped(queue, record)
     if not is_mine:
-        raise refusals.was_dropped(record.name)
+        raise validation.was_dropped(record.name)
 
 
 def mark_dropped(queue: QueueContext, record: TubeRecord) -> None:

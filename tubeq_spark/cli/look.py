@@ -13,7 +13,7 @@ from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName, Where
 from tubeq_spark.cli.options import plain_options, seconds, whole
 from tubeq_spark.cli.settle import Id
-from tubeq_spark.model.states import state_of
+from tubeq_spark.model.stored_task import state_of
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def history(
     """
     with tube_of(ctx, tube) as (call, source):
         from tubeq_spark.admin.tubes import context_of  # noqa: PLC0415  as in call
-        from tubeq_spark.model.times import from_us  # noqa: PLC0415
+        from tubeq_spark.clock import from_us  # noqa: PLC0415
         from tubeq_spark.observe.progress import newest_commits  # noqa: PLC0415
 
         found = [

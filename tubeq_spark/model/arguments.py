@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tubeq_spark.clock import FOREVER_S, us_from_seconds
 from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
@@ -18,9 +19,7 @@ from tubeq_spark.model.options import (
     put_options,
     tube_options,
 )
-from tubeq_spark.model.states import state_of
-from tubeq_spark.model.stored_task import StoredTask, new_task
-from tubeq_spark.model.times import FOREVER_S, us_from_seconds
+from tubeq_spark.model.stored_task import StoredTask, new_task, state_of
 from tubeq_spark.model.tube_types import BUILT_IN, Driver
 from tubeq_spark.task import PutItem, Task, TaskState
 
@@ -321,3 +320,14 @@ def check_settings(
                 "in_replicaset", in_replicaset, "False while there are temporary tubes"
             )
     return seconds, in_replicaset
+
+
+def require_subqueues(what: str, driver: Driver) -> None:
+    """Refuse a verb about sub-queues in a type without sub-queues.
+
+    Raises:
+        InvalidOptionError: The type has none.
+    """
+    if not driver.subqueues:
+        msg = f"{what}: a {driver.name} has no sub-queues"
+        raise InvalidOptionError(msg)

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
+from tubeq_spark.clock import FOREVER_S, US
 from tubeq_spark.model import validation
-from tubeq_spark.model.times import FOREVER_S, US
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import to_us
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.times import to_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

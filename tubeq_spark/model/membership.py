@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import due
+from tubeq_spark.clock import due
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

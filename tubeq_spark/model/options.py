@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, get_args, get_type_hints
 
+from tubeq_spark.clock import limited_us
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.takes import Rate
-from tubeq_spark.model.times import limited_us
 
 #: The tube types that have an option, as the docs name them.
 ALL, TIMED, LIMITED, SUBQUEUES = "all", "ttl types", "limfifottl", "utube types"

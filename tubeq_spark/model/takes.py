@@ -6,9 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tubeq_spark.clock import US, due, plus, us_from_seconds
 from tubeq_spark.model import validation
-from tubeq_spark.model.states import due
-from tubeq_spark.model.times import US, plus, us_from_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

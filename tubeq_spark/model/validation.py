@@ -1,4 +1,7 @@
-"""Checks of single arguments: every error names the argument, the value and the allowed values."""
+"""Checks of single arguments, and the errors that several modules raise, so that they have the same texts.
+
+Every error about an argument names the argument, the value and the allowed values.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,22 @@ import numbers
 import operator
 import re
 import uuid
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeVar
 
-from tubeq_spark.errors import InvalidOptionError, SessionError
-from tubeq_spark.task import Task
+from tubeq_spark.errors import (
+    InvalidOptionError,
+    NotTakenError,
+    QueueNotFoundError,
+    QueueStateError,
+    SessionError,
+    StoreError,
+    TaskNotFoundError,
+    TubeBusyError,
+    TubeNotFoundError,
+)
+from tubeq_spark.task import QueueState, Task, TaskState
 
 T = TypeVar("T")
 
@@ -288,3 +302,89 @@ def require_run(result: object) -> None:
     kind = type(result).__name__.replace("_", " ")
     msg = f"the handler returned a {kind}: nothing of it has run"
     raise TypeError(msg)
+
+
+def require_running(state: QueueState) -> None:
+    """Refuse a verb outside RUNNING.
+
+    Raises:
+        QueueStateError: The queue is closed or closing.
+    """
+    if state is not QueueState.RUNNING:
+        said = {QueueState.ENDING: "is being closed", QueueState.WAITING: "was closed"}
+        msg = f"the queue {said.get(state, 'is not open yet')}"
+        raise QueueStateError(msg)
+
+
+def was_moved(name: str, place: str) -> StoreError:
+    """The error for a put or take of a tube that is used at another place now."""
+    return StoreError(
+        f"tube {name!r} was moved to {place}: use the queue there; `Tube.resume` opens this one again"
+    )
+
+
+def loss_without_repair() -> InvalidOptionError:
+    """The error for `accept_loss` without `repair`."""
+    return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
+
+
+def in_other_state(
+    task_id: int, state: TaskState, states: Iterable[TaskState]
+) -> TaskNotFoundError:
+    """The error for a task that is in none of the states of a verb."""
+    wanted = " or ".join(each.name.lower() for each in states)
+    return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not {wanted}")
+
+
+def not_held(task_id: int) -> NotTakenError:
+    """The error for a holder's verb on a task that this session does not hold."""
+    return NotTakenError(
+        f"task {task_id} was not taken by this session, or its time to run has ended"
+    )
+
+
+def no_task(task_id: int) -> TaskNotFoundError:
+    """The error for other verbs on a missing task."""
+    return TaskNotFoundError(f"task {task_id} not found")
+
+
+def no_queue(place: object) -> QueueNotFoundError:
+    """The error for a location without a queue."""
+    return QueueNotFoundError(f"no queue at {place}")
+
+
+def was_forked(process: int, other: int, what: str) -> StoreError:
+    """The error in a forked process, which lacks the locks and threads of its parent.
+
+    Args:
+        process: The id of the forked process.
+        other: The id of its parent.
+        what: The predicate of a sentence about the parent.
+    """
+    return StoreError(
+        f"process {process} was forked from {other}, which {what}: "
+        "start workers by multiprocessing's spawn or forkserver"
+    )
+
+
+def no_tube(name: object) -> TubeNotFoundError:
+    """The error for an unknown tube name."""
+    return TubeNotFoundError(f"no tube named {name!r}")
+
+
+def was_dropped(name: str) -> TubeNotFoundError:
+    """The error for a verb on a dropped tube."""
+    return TubeNotFoundError(f"tube {name!r} was dropped")
+
+
+def has_taken_tasks(name: str) -> TubeBusyError:
+    """The error for a drop while tasks are taken."""
+    return TubeBusyError(f"tube {name!r} has taken tasks")
+
+
+def no_spark() -> StoreError:
+    """The error for a verb with DataFrames or streams without a Spark session."""
+    return StoreError(
+        "DataFrames and streams need a Spark session: open the queue with one, as Queue(spark, location); "
+        "without Spark there are put_arrow and take_arrow"
+    )

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import US, limited_us, to_us, told_drift
 from tubeq_spark.errors import QueueNotFoundError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.times import US, limited_us, to_us, told_drift
 from tubeq_spark.observe.statistics import measure_tube, written_calls
 from tubeq_spark.storage.durability.recovery import damage
 from tubeq_spark.storage.location import SESSIONS, TUBES

@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import from_us, to_us
 from tubeq_spark.markup import Html, joined, table, tag, with_code
-from tubeq_spark.model.times import from_us, to_us
 from tubeq_spark.observe.minutes import COUNTED, DAY
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.health import Health
     from tubeq_spark.observe.minutes import Minutes
     from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot
-    from tubeq_spark.storage.note import Commit
+    from tubeq_spark.storage.statement import Commit
 
 STATES = ("ready", "taken", "delayed", "buried")
 #: The most sessions in a list; those that are open longest come first.

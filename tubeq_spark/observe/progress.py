@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.observe.minutes import Minutes
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.note import Commit
+    from tubeq_spark.storage.statement import Commit
 
 #: The most commits that are read at a time, and for the minutes of a tube.
 _MOST, _OF_MINUTES = 2_000, 1_000

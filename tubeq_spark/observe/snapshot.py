@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.reports import SessionInfo, TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
     from tubeq_spark.queue import Queue
-    from tubeq_spark.storage.note import Commit
+    from tubeq_spark.storage.statement import Commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from tubeq_spark.clock import LAST_US, US, from_us, limited_us, of_us
 from tubeq_spark.markup import fields, joined, table
 from tubeq_spark.model.membership import MemberName
 from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics
-from tubeq_spark.model.states import EVENTS
-from tubeq_spark.model.times import LAST_US, US, from_us, limited_us, of_us
+from tubeq_spark.model.stored_task import EVENTS
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.events import TASKS, calls_of, ended_of, failing_of, tasks_of
 from tubeq_spark.storage.arrow.columns import array

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.clock import FOREVER_S, US
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.json_payload import DEPTH_MAX, bad_texts, is_utf8
-from tubeq_spark.model.options import MOST_RANK
-from tubeq_spark.model.times import FOREVER_S, US
+from tubeq_spark.model.options import MOST_RANK, TubeOptions
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
 from tubeq_spark.payloads.arrow_values import decoded, first_bad, is_bad, places
 from tubeq_spark.payloads.types import is_text, sql_name, stored_type
@@ -27,7 +27,6 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tubeq_spark.model.options import TubeOptions
 
 #: A `pyarrow.Table`, or an object with `__arrow_c_stream__` that becomes one.
 ArrowRows: TypeAlias = Any

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.clock import US
 from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import validation
-from tubeq_spark.model.failures import FailedTasks, error_text
-from tubeq_spark.model.times import US
+from tubeq_spark.model.failures import FailedTasks, Reason, error_text
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.payloads.types import is_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tubeq_spark.model.failures import Reason
 
 #: The columns after the payload. Stored are microseconds; durations are shown in seconds.
 _AFTER = {

@@ -5,56 +5,47 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.clock import SystemClock
-from tubeq_spark.model import refusals
+from tubeq_spark.clock import US, Clock, SystemClock, to_us
+from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing, reason_of
-from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import Headroom, NextBegin
-from tubeq_spark.model.times import US, to_us
-from tubeq_spark.model.tube_types import BUILT_IN, order_of
-from tubeq_spark.runtime.events import DONE, Counters
-from tubeq_spark.runtime.held_tasks import HeldTasks
+from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
+from tubeq_spark.runtime.events import DONE, Counters, TubeEvents
+from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
-from tubeq_spark.runtime.unknown_takes import UnknownTakes
 from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
+from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.locks.lock_file import LogReaders
-from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
+from tubeq_spark.storage.locks.committer import LogReaders
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
-from tubeq_spark.storage.tables.put_gate import PutGate
-from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
-from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.uninterrupted import uninterrupted
+from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
+from tubeq_spark.storage.threads import uninterrupted
+from tubeq_spark.task import QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
-    from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.payloads.values import PayloadCodec
-    from tubeq_spark.runtime.events import TubeEvents
     from tubeq_spark.runtime.traces import Traces
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
-    from tubeq_spark.storage.spark.put_files import PutFiles
+    from tubeq_spark.storage.spark.put_frame_rows import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 T = TypeVar("T")
@@ -183,7 +174,7 @@ class QueueContext:
             StoreError: The queue has no Spark session.
         """
         if self.spark is None:
-            raise refusals.no_spark()
+            raise validation.no_spark()
         self.readers.enter()
         return self.spark
 
@@ -217,7 +208,7 @@ class QueueContext:
             StoreError: This process was forked from the one that has opened the queue.
         """
         self.loop.require_own_process()
-        refusals.require_running(self.life.state)
+        validation.require_running(self.life.state)
 
     def taker(self) -> str:
         """Make sure of the session's lease before a take, and return the owner to write.
@@ -337,7 +328,7 @@ class TubeContext:
         if look and on_spark:
             self.queue.registry.current(self.record)
         if self.table_lock.is_dropped or (look and not on_spark and self.reader.is_dropped()):
-            raise refusals.was_dropped(self.record.name)
+            raise validation.was_dropped(self.record.name)
 
 
 def translated(ctx: TubeContext, verb: Callable[[], T]) -> T:
@@ -353,7 +344,7 @@ def translated(ctx: TubeContext, verb: Callable[[], T]) -> T:
         missing = is_missing_table(error) or is_missing_table(error.__cause__ or error)
         # A DataFrame of the program may read tables, too, and miss one of these.
         if missing and not ctx.queue.engine.tables.is_table(ctx.table.name):
-            raise refusals.was_dropped(ctx.record.name) from error
+            raise validation.was_dropped(ctx.record.name) from error
         if is_unreachable(error):
             raise out_of_reach(error) from error
         raise

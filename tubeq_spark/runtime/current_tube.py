@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model import validation
 from tubeq_spark.model.options import altered
-from tubeq_spark.runtime.context import translated
+from tubeq_spark.runtime.context import TubeContext, translated
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.tables.registry import TubeRecord
 
 #: Seconds after which the record is read again. Changes are promised to be seen within five, because a take may

@@ -5,16 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tubeq_spark.model.states import EVENTS, FAILING, WORKING
+from tubeq_spark.model.stored_task import EVENTS, FAILING, WORKING, StoredTask
 from tubeq_spark.task import Task, TaskState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tubeq_spark.model.stored_task import StoredTask
 
 #: `callback(task, event)`.
 Callback = Callable[[Task, str], None]

@@ -1,4 +1,6 @@
-"""Remembers the tasks that this queue object has taken, to save reads. The table decides.
+"""The tasks that this queue object has taken: those of one call, those that it remembers, and those of unknown takes.
+
+The remembered rows save reads, and the table decides.
 
 A row that is still in its segment has not changed, so a statement that names a remembered row changes it, or fails. Then
 the verb reads the tube, and what it has read replaces what was remembered. Only tasks of the current epoch are
@@ -7,16 +9,71 @@ remembered, so a session that died cannot change tasks that it held before.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import due
+from tubeq_spark.clock import Clock, due
+from tubeq_spark.model.takes import NewLease, is_mostly_left
+from tubeq_spark.storage.rows import places_of, whole_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    import pyarrow as pa
+
     from tubeq_spark.model.stored_task import StoredTask
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The tasks of one call, all in one lease segment: their rows, or a batch whose rows were not read.
+
+    Attributes:
+        take_id: The number of their take.
+        segment: Their lease segment. Only that of a batch has no tasks of other calls.
+        lease: Their leases, and who holds them.
+        count: The number of tasks.
+        ttr: The shortest of their ttrs, in microseconds; `None` if all are unlimited.
+        rows: Their rows, as after the take, in the tube's order; `None` for a batch.
+        size: The number of rows with which the take has written the segment; `None` if it is not known.
+    """
+
+    take_id: int
+    segment: int
+    lease: NewLease
+    count: int
+    ttr: int | None
+    rows: list[StoredTask] | None = None
+    size: int | None = None
+
+    @classmethod
+    def of_rows(cls, rows: list[StoredTask], lease: NewLease, size: int | None = None) -> Taken:
+        """Some rows of one take, at least one."""
+        first, ttrs = rows[0], [row.ttr for row in rows if row.ttr is not None]
+        shortest = min(ttrs, default=None)
+        return cls(first.take_id or 0, first.segment, lease, len(rows), shortest, rows, size)
+
+    @property
+    def until(self) -> int | None:
+        """The end of the first lease, in microseconds; `None` if it never ends."""
+        return self.lease.end(self.ttr)
+
+    def lasts(self, now_us: int) -> bool:
+        """Whether no lease has ended."""
+        return not due(self.until, now_us)
+
+    def is_fresh(self, now_us: int) -> bool:
+        """Whether most of each ttr is left."""
+        return is_mostly_left(self.until, self.ttr, now_us)
+
+    def source(self) -> pa.Table:
+        """The source rows of a statement that changes these tasks."""
+        return whole_segments([self.segment]) if self.rows is None else places_of(self.rows)
 
 
 class HeldTasks:
@@ -137,3 +194,54 @@ class HeldTasks:
         with self._lock:
             ends = [*self._batches.values(), *(row.next_event for row in self._rows.values())]
         return any(not due(end, now_us) for end in ends)
+
+
+#: Seconds after which no request that was sent once can be under way any more.
+_UNDER_WAY = 3_600
+
+
+class UnknownTakes:
+    """Takes that raised `CommitUnknownError`, so that the queue object may hold tasks without a caller.
+
+    When the storage answers again, the session's heart gives the tasks back if they were taken.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin without takes; the clock is the queue's."""
+        self._clock = clock
+        self._waiting: list[tuple[float, Callable[[], bool]]] = []
+        self._lock = threading.Lock()
+
+    def add(self, give_back: Callable[[], bool]) -> None:
+        """Search for a take from now on.
+
+        Args:
+            give_back: Gives back the tasks of the take; False if none were found yet.
+        """
+        with self._lock:
+            self._waiting.append((self._seconds() + _UNDER_WAY, give_back))
+
+    def look(self) -> None:
+        """Release the tasks that are found by now. No commit if there are none.
+
+        Only a search that gets an answer is the last one: the storage may fail for longer than a request takes.
+        """
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for until, give_back in waiting:
+            if not _is_given_back(give_back, is_last=self._seconds() >= until):
+                with self._lock:
+                    self._waiting.append((until, give_back))
+
+    def _seconds(self) -> float:
+        # The wall clock may jump.
+        return self._clock.monotonic()
+
+
+def _is_given_back(give_back: Callable[[], bool], *, is_last: bool) -> bool:
+    """Whether the search is over: the tasks are given back, or this was the last look and there are none."""
+    try:
+        return give_back() or is_last
+    except Exception:
+        log.warning("a take of which nobody can tell is looked for again", exc_info=True)
+        return False

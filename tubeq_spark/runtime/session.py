@@ -9,19 +9,16 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
+from tubeq_spark.clock import Clock, due, limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
-from tubeq_spark.model.membership import Member, MemberName, SlotLease
-from tubeq_spark.model.states import due
-from tubeq_spark.model.times import limited_us, plus, to_us, us_from_seconds
+from tubeq_spark.model.membership import Member, MemberName, SessionView, SlotLease
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
     from tubeq_spark.storage.tables.id_slots import Slots

@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import Clock, to_us
 from tubeq_spark.storage.commit_loop import CallCounts, call_counts
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from opentelemetry.trace import Span
-
-    from tubeq_spark.clock import Clock
     from tubeq_spark.storage.tables.registry import TubeRecord
 
 T = TypeVar("T")

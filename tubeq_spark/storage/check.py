@@ -6,39 +6,33 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import loss_without_repair, no_queue
 from tubeq_spark.model.reports import CheckReport
-from tubeq_spark.model.times import to_us
-from tubeq_spark.storage import disk
+from tubeq_spark.model.validation import loss_without_repair, no_queue
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
-from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
+from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.committer import NO_JVM
-from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
+from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, TableLock
 from tubeq_spark.storage.log.actions import DataFile, UnknownLogError, encoded
-from tubeq_spark.storage.log.log_files import LOG
-from tubeq_spark.storage.log.names import version_of
+from tubeq_spark.storage.log.log_files import LOG, checkpoint_name, commit_name, version_of
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape
-from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
-from tubeq_spark.storage.note import Note
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
-from tubeq_spark.storage.store.local_store import LocalStore
-from tubeq_spark.storage.store.store import ExistsError
+from tubeq_spark.storage.statement import Note
+from tubeq_spark.storage.store import local_files
+from tubeq_spark.storage.store.local_files import LocalStore
+from tubeq_spark.storage.store.store import ExistsError, Store
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.log.facts import Verdict
-    from tubeq_spark.storage.store.store import Store
 
 
 def local_store(path: str) -> Store:
@@ -287,4 +281,4 @@ def _written(synced: SyncedLog | None) -> None:
     """Sync the log, and forget what was known about it."""
     if synced is not None:
         synced.damage, synced.last_readable = "", None
-        disk.sync_file_system(synced.log)
+        local_files.sync_file_system(synced.log)

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from tubeq_spark.clock import RetryWaits
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import was_forked
-from tubeq_spark.model.times import RetryWaits
-from tubeq_spark.storage.disk import SyncError
-from tubeq_spark.storage.note import Note, new_operation_id, versions_read
-from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
-from tubeq_spark.storage.statement import Affected, Statement
-from tubeq_spark.storage.uninterrupted import gives_up
+from tubeq_spark.model.validation import was_forked
+from tubeq_spark.storage.engine import Outcome, is_missing_table, outcome_of
+from tubeq_spark.storage.statement import Affected, Note, Statement, new_operation_id, versions_read
+from tubeq_spark.storage.store.local_files import SyncError
+from tubeq_spark.storage.threads import gives_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,12 +14,16 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.location import SYSTEM
-from tubeq_spark.storage.log.commit_text import fault_of_length, fault_of_size
-from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, judge
-from tubeq_spark.storage.log.log_files import LOG
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT, LEFT_SECONDS, is_elsewhere
-from tubeq_spark.storage.log.versions import commit_name
-from tubeq_spark.storage.store.store import RequestError, is_refused
+from tubeq_spark.storage.log.actions import fault_of_length, fault_of_size
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
+from tubeq_spark.storage.log.log_files import (
+    LAST_CHECKPOINT,
+    LEFT_SECONDS,
+    LOG,
+    commit_name,
+    is_elsewhere,
+)
+from tubeq_spark.storage.store.store import RequestError, Store, is_refused
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from tubeq_spark.storage.log.facts import Verdict
-    from tubeq_spark.storage.store.store import Store
 
 _STATES = array([state.value for state in TaskState], pa.string())
 

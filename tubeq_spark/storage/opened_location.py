@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.config import Durability
+from tubeq_spark.config import Durability, QueueConfig
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
 from tubeq_spark.storage.tables.schema import (
     COMMITTER,
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.location import Location
 
 #: The committers.
 NATIVE, SPARK = "native", "spark"

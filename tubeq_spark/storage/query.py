@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
+from typing import TypeAlias, TypedDict, cast
 
 from tubeq_spark.storage import expression as nodes
-from tubeq_spark.storage.expression import Expression
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from tubeq_spark.storage.expression import Type
+from tubeq_spark.storage.expression import Expression, Type
 
 
 @dataclass(frozen=True, slots=True, eq=False)

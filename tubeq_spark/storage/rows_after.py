@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.states import TIMERS
-from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.stored_task import TIMERS, StoredTask
 from tubeq_spark.storage.arrow.by_row import NotByRowError, are_few, value_of
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.arrow.evaluate import column

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from tubeq_spark.clock import to_us
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing
-from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import expression as ours
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, evaluate

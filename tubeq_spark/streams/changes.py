@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.clock import to_us
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
-from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.note import new_operation_id
 from tubeq_spark.storage.spark import task_frames
-from tubeq_spark.storage.statement import Affected, Statement
+from tubeq_spark.storage.statement import Affected, Statement, new_operation_id
 from tubeq_spark.verbs import read
 
 if TYPE_CHECKING:

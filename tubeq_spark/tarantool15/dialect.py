@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin.tubes import context_of, perform_in
+from tubeq_spark.clock import us_from_seconds
 from tubeq_spark.errors import TubeNotFoundError
-from tubeq_spark.model import refusals, validation
-from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.model import validation
 from tubeq_spark.tarantool15 import verbs
-from tubeq_spark.tarantool15.task_index import TaskIndex
-from tubeq_spark.tarantool15.tasks import Task15, meta, put_options, statistics15, task15
+from tubeq_spark.tarantool15.tasks import Task15, TaskIndex, meta, put_options, statistics15, task15
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -301,7 +300,7 @@ class Queue15:
         def verb(tube: Tube, number: int) -> dict[str, Any]:
             row = perform_in(tube, lambda ctx: verbs.look(ctx, number))
             if row is None:
-                raise refusals.no_task(number)
+                raise validation.no_task(number)
             return meta(tube, row, context_of(tube).queue.now_us())
 
         return self._by_id(task_id, verb)
@@ -357,7 +356,7 @@ class Queue15:
                 return verb(tube, number)
             except TubeNotFoundError:
                 pass  # the task was dropped with it
-        raise refusals.not_held(number) if held else refusals.no_task(number)
+        raise validation.not_held(number) if held else validation.no_task(number)
 
     def _settled(
         self, task_id: int, verb: Callable[[Tube, int], Task], *, held: bool = False

@@ -12,10 +12,10 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.clock import plus
 from tubeq_spark.model.arguments import PutCall
 from tubeq_spark.model.changes import Become
-from tubeq_spark.model.states import after_giving_back
-from tubeq_spark.model.times import plus
+from tubeq_spark.model.stored_task import StoredTask, after_giving_back
 from tubeq_spark.storage.expression import integer
 from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.query import greatest, least
@@ -35,7 +35,6 @@ from tubeq_spark.verbs.settle import Decision, Verb, settle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
 #: Tasks that are not done.

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.model.changes import Due, Every, Remove, Renew
-from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.runtime.taken import Taken
+from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.uninterrupted import if_interrupted
-from tubeq_spark.task import Task, TaskState
+from tubeq_spark.storage.threads import if_interrupted
+from tubeq_spark.task import QueueState, Task, TaskState
 from tubeq_spark.verbs.expire import without_gone
 from tubeq_spark.verbs.settle import GIVE_BACK, Decision, settlement
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.runtime.taken import Taken
+    from tubeq_spark.runtime.held_tasks import Taken
 
 log = logging.getLogger(__name__)
 Request = TypeVar("Request")

@@ -12,10 +12,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import due, limited_us
 from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended, released
 from tubeq_spark.model.failures import SESSION_ENDED
-from tubeq_spark.model.states import TIMERS, due
-from tubeq_spark.model.times import limited_us
+from tubeq_spark.model.stored_task import TIMERS, StoredTask
 from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
@@ -27,7 +27,6 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected, Statement
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.clock import US, limited_us
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.ids import hash_of
 from tubeq_spark.model.takes import begun, moments_text
-from tubeq_spark.model.times import US, limited_us
 from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scalar, taken
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.gate import GateRaise, GatesSeen
-from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.actions import DamagedFileError
+from tubeq_spark.storage.rows import GateRaise, GatesSeen
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, TubeqError
-from tubeq_spark.model import refusals
+from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Every, Move, Older, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -83,7 +83,7 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
             return Plan(None, lambda _: False)
         is_taken = ctx.table.is_in(TaskState.TAKEN, now_us)
         if not with_taken and ctx.reader.count(is_taken, skips=()):
-            raise refusals.has_taken_tasks(ctx.record.name)
+            raise validation.has_taken_tasks(ctx.record.name)
         (gone,) = ctx.queue.session.segments(1)
         statement = ctx.writer.drain(now_us, gone, with_taken=with_taken)
 

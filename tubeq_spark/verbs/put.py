@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from tubeq_spark.clock import US
 from tubeq_spark.model import arguments
 from tubeq_spark.model.ids import BUCKETS, Numbering, hash_of, rows_of, spread
-from tubeq_spark.model.refusals import was_dropped
-from tubeq_spark.model.times import US
+from tubeq_spark.model.validation import was_dropped
 from tubeq_spark.payloads.arrow_values import refuse_large
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan

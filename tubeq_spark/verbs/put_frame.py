@@ -18,7 +18,6 @@ from tubeq_spark.payloads.put_table import JSON, check_columns
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.rows import PutsSeen, insert_schema
 from tubeq_spark.storage.spark.conflicts import raised_message
-from tubeq_spark.storage.spark.put_files import read_alike
 from tubeq_spark.storage.spark.put_frame_checks import arrow_fields, as_stored, checks_of
 from tubeq_spark.storage.spark.put_frame_rows import (
     OVERRUN,
@@ -27,6 +26,7 @@ from tubeq_spark.storage.spark.put_frame_rows import (
     count_rows,
     first_of_keys,
     frame_rows,
+    read_alike,
 )
 from tubeq_spark.verbs.put import NewRows
 from tubeq_spark.verbs.put_rows import Added, put_rows

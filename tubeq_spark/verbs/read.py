@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.model import refusals
+from tubeq_spark.clock import of_us
+from tubeq_spark.model import validation
 from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.stored_task import StoredTask, session_of
-from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.context import TubeContext, translated
 from tubeq_spark.storage.expression import Expression, any_of, row
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.reports import UtubeCounts
-    from tubeq_spark.storage.note import Commit
+    from tubeq_spark.storage.statement import Commit
 
 T = TypeVar("T")
 
@@ -67,13 +67,13 @@ def peek(ctx: TubeContext, task_id: int) -> Task:
     """One task in its effective state."""
     found = ctx.reader.by_ids([task_id])
     if not found:
-        raise refusals.no_task(task_id)
+        raise validation.no_task(task_id)
     row, now_us = found[0], ctx.queue.now_us()
     is_others = row.state is TaskState.TAKEN and row.owner != ctx.queue.session.owner
     over = ctx.queue.lapsed.owners(now_us) if is_others else ()
     (seen,) = ctx.seen([row], now_us, over)
     if seen is None:
-        raise refusals.no_task(task_id)
+        raise validation.no_task(task_id)
     return seen.task()
 
 
@@ -187,7 +187,7 @@ def why(ctx: TubeContext, task_id: int) -> str:
     """
     found = ctx.reader.by_ids([task_id])
     if not found:
-        raise refusals.no_task(task_id)
+        raise validation.no_task(task_id)
     now_us = ctx.queue.now_us()
     over = ctx.queue.lapsed.owners(now_us)
     (row,) = ctx.seen(found, now_us, over)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, NotTakenError, TaskNotFoundError
-from tubeq_spark.model import refusals
+from tubeq_spark.model import validation
 from tubeq_spark.model.changes import (
     Become,
     Change,
@@ -28,11 +28,11 @@ from tubeq_spark.model.changes import (
     released,
 )
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.rows import places_of
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.statement import Ended
+from tubeq_spark.storage.statement import Affected, Ended, Statement
+from tubeq_spark.storage.threads import each
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, Statement
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +205,7 @@ def held(
     rows = []
     for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
         if row is None or not row.held_by(owner, now_us):
-            raise refusals.not_held(task_id)
+            raise validation.not_held(task_id)
         rows.append(row)
     return rows
 
@@ -226,13 +225,13 @@ def _anywhere(
         seen = [row for row in ctx.seen(stored, now_us) if row is not None]
         missing = set(ids).difference(row.task_id for row in seen)
         if missing:
-            raise refusals.no_task(next(task_id for task_id in ids if task_id in missing))
+            raise validation.no_task(next(task_id for task_id in ids if task_id in missing))
         if seen == stored:
             break
         end_due(ctx, now_us)
     for row in stored:
         if row.state not in verb.states:
-            raise refusals.in_other_state(row.task_id, row.state, verb.states)
+            raise validation.in_other_state(row.task_id, row.state, verb.states)
     return stored
 
 

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.clock import due, plus
 from tubeq_spark.errors import NotTakenError, TubeqError
 from tubeq_spark.model.changes import Change, GiveBack, Release, Renew, Touch
 from tubeq_spark.model.ids import is_id
-from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.model.times import plus
 from tubeq_spark.payloads.shown_table import not_in_batch
-from tubeq_spark.runtime.taken import Taken
+from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Expression, integer, row

@@ -22,15 +22,14 @@ import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.takes import NewLease, segments_beside_rivals
-from tubeq_spark.runtime.taken import Taken
+from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Expression, row
-from tubeq_spark.storage.note import asked_by
 from tubeq_spark.storage.query import named
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.statement import MOST_NAMED, Affected
+from tubeq_spark.storage.statement import MOST_NAMED, Affected, asked_by
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.expire import end_due

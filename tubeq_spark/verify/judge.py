@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.log.replay import Replayed
-    from tubeq_spark.storage.note import Note
+    from tubeq_spark.storage.statement import Note
 
 #: Operations that end tasks which nobody counts as done.
 _UNCOUNTED = {"truncate", "drop", "repair"}

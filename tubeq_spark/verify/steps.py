@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tubeq_spark.storage.note import Note
+    from tubeq_spark.storage.statement import Note
     from tubeq_spark.verify.rows import Row
 
 #: Operations that add tasks.

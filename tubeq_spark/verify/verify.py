@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.clock import to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.model.refusals import no_tube
 from tubeq_spark.model.reports import VerifyReport
-from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
-from tubeq_spark.model.validation import moment
+from tubeq_spark.model.validation import moment, no_tube
 from tubeq_spark.storage.check import reading_files
 from tubeq_spark.storage.location import TUBES, local_directory
 from tubeq_spark.storage.log.replay import CutError, Replay

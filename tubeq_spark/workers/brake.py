@@ -10,7 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import FAILING, WORKING
+from tubeq_spark.model.stored_task import FAILING, WORKING
 from tubeq_spark.model.validation import shown
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.times import US, to_us
+from tubeq_spark.clock import US, to_us
 from tubeq_spark.workers.brake import LONGEST, TRIED_FROM, Brake
 from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.source import LOOK, at_last, log_lost

@@ -7,10 +7,10 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from tubeq_spark.clock import US
 from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.failures import Backoff, error_texts
-from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import settle
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.unit.golden.recording import Frame
+from tubeq_spark.clock import US, to_us
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.model.times import US, to_us
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.location import path_table

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tests.unit.golden.recording import Case, calling
 from tests.unit.golden.sample_values import LATER, NAMES, NOW
+from tubeq_spark.clock import US
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.ids import SLOTS, tick_at
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.model.times import US
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord

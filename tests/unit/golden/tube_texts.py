@@ -27,6 +27,7 @@ from tests.unit.golden.sample_values import (
     TUBES,
     table_of,
 )
+from tubeq_spark.clock import US
 from tubeq_spark.model.changes import (
     Become,
     Change,
@@ -39,21 +40,18 @@ from tubeq_spark.model.changes import (
     Which,
 )
 from tubeq_spark.model.stored_task import StoredTask
-from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
 from tubeq_spark.storage.expression import TRUE, row, small
-from tubeq_spark.storage.gate import GateRaise
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
-from tubeq_spark.storage.rows import COLUMNS, PutsSeen, whole_segments
+from tubeq_spark.storage.rows import COLUMNS, GateRaise, PutsSeen, whole_segments
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.gates import Gates
-from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
-from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
 from tubeq_spark.storage.user_condition import condition_of, shown
 from tubeq_spark.task import TaskState
 

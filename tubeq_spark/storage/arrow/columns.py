@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.model.refusals import no_spark
+from tubeq_spark.model.validation import no_spark
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.storage.expression import Type
 

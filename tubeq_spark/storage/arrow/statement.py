@@ -30,8 +30,8 @@ from tubeq_spark.storage.arrow.columns import (
 )
 from tubeq_spark.storage.arrow.evaluate import column, holds, of_table
 from tubeq_spark.storage.arrow.select import numbered
+from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.expression import STALE, Column, Fail
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import MOST_NAMED, Affected
 
 if TYPE_CHECKING:

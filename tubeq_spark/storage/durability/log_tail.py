@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.log.commit_text import DamagedCommitError, fault_of_length
-from tubeq_spark.storage.log.facts import LogFacts, led, read_commit
-from tubeq_spark.storage.log.log_files import LogFiles
-from tubeq_spark.storage.log.names import checkpoints_in, checksum_of, is_elsewhere
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.log.actions import DamagedCommitError, fault_of_length
+from tubeq_spark.storage.log.facts import Contents, LogFacts, led, read_commit
+from tubeq_spark.storage.log.log_files import LogFiles, checkpoints_in, checksum_of, is_elsewhere
+from tubeq_spark.storage.store.local_files import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.durability.synced_log import SyncedLog
-    from tubeq_spark.storage.log.facts import Contents
 
 #: At most this many versions are read, and moved aside.
 MOST_LOST = 1_000

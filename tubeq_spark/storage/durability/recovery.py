@@ -10,19 +10,18 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checksum_of, commit_file, names_after
+from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, checksum_of, commit_file, names_after
+from tubeq_spark.storage.store import local_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tubeq_spark.storage.durability.log_tail import Tail
@@ -91,7 +90,7 @@ def _look(synced: SyncedLog, mark: Place | None) -> None:
     if not tail.is_sound:
         _mend(synced, tail)
     if synced.durability is not Durability.NONE:
-        disk.sync_file_system(synced.log)
+        local_files.sync_file_system(synced.log)
     synced.write_mark()
 
 
@@ -210,5 +209,5 @@ def point_to(log: Path, checkpoint: Path | None) -> None:
 
     size = read_metadata(checkpoint).num_rows
     told = json.dumps({"version": int(checkpoint.name[:20]), "size": size})
-    with disk.replacing(file, synced=True) as prepared:
+    with local_files.replacing(file, synced=True) as prepared:
         prepared.write_text(told, encoding="utf-8")

@@ -1,10 +1,13 @@
-"""Makes the syncs for which a commit to a log on local files waits.
+"""Makes the syncs for which a commit to a log on local files waits, and shows waiting verbs the commits of others.
 
 At durability "commit" a native commit has its contents on the disk before it gets its name. So a sync of the names in the
 log writes the commit and all before it, also those of processes that were killed. Contents of Spark's commits, or of those
 of an unknown writer, are not on the disk then, and the whole file system is synced.
 
 The mark beside a table's lock file has the boot and the mount in which the log was last checked after a power cut.
+
+The name of the next version is known in advance. So a waiting verb can check many times a second whether this file exists,
+and reads the tube only after a commit that may matter.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -19,15 +23,16 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage import disk
-from tubeq_spark.storage.disk import SyncError, mount_of
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.locks.committer import processes
-from tubeq_spark.storage.log.names import commit_file, versions_of
+from tubeq_spark.storage.log.log_files import commit_file, versions_of
+from tubeq_spark.storage.statement import pattern_of
+from tubeq_spark.storage.store import local_files
+from tubeq_spark.storage.store.local_files import SyncError, mount_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
 #: Directory of lock files and marks, beside the tables of a location.
@@ -151,7 +156,7 @@ class SyncedLog:
         if self.durability is not Durability.NONE:
             # The location may be new, too.
             for directory in (self.table, self.table.parent, self.table.parent.parent):
-                disk.sync_directory(directory)
+                local_files.sync_directory(directory)
 
     def prepare(self, files: Iterable[Path]) -> bool:
         """Sync the data files of a version that this process will commit, if necessary.
@@ -169,7 +174,7 @@ class SyncedLog:
             return False
         found = list(files)
         if len(found) > _MANY:
-            disk.sync_file_system(self.log)
+            local_files.sync_file_system(self.log)
         else:
             self._sync_contents(found)
         return True
@@ -187,8 +192,8 @@ class SyncedLog:
             if (is_known and not self._has_failed) or self.durability is Durability.NONE:
                 return
             try:
-                disk.sync_file_system(self.log)
-                disk.sync_directory(self.log)
+                local_files.sync_file_system(self.log)
+                local_files.sync_directory(self.log)
             except OSError as error:
                 msg = f"{self.table} cannot be written to the disk, so nothing is committed: "
                 raise SyncError(msg + reason_of(error)) from error
@@ -212,9 +217,9 @@ class SyncedLog:
             is_prepared = durability is Durability.COMMIT and not self.is_sparks
             try:
                 if is_prepared and not self._has_failed:
-                    disk.sync_directory(self.log)
+                    local_files.sync_directory(self.log)
                 else:
-                    disk.sync_file_system(self.log)
+                    local_files.sync_file_system(self.log)
             except OSError as error:
                 self._has_failed = True
                 msg = f"the commit to {self.table} may not be on the disk: {reason_of(error)}"
@@ -232,7 +237,7 @@ class SyncedLog:
         if self.durability is Durability.NONE:
             return
         try:
-            disk.sync_file_system(self.log)
+            local_files.sync_file_system(self.log)
         except FileNotFoundError:
             # The table was removed since.
             return
@@ -246,14 +251,14 @@ class SyncedLog:
         for file in files:
             # A later commit may have removed the file.
             with suppress(FileNotFoundError):
-                disk.sync_file(file)
+                local_files.sync_file(file)
             for parent in file.parents:
                 directories[parent] = None
                 if parent == self.table:
                     break
         for directory in directories:
             with suppress(FileNotFoundError):
-                disk.sync_directory(directory)
+                local_files.sync_directory(directory)
 
 
 _known: dict[str, SyncedLog] = {}
@@ -268,3 +273,50 @@ def synced_log_of(table: Path) -> SyncedLog:
         if found is None:
             found = _known[real] = SyncedLog(table)
         return found
+
+
+#: The operation in a note, in any field of a commit.
+_OPERATION = re.compile(pattern_of("operation").encode())
+#: The number of bytes to read for the note, which is in the first line.
+_BEGINNING = 1 << 16
+
+
+class Arrivals:
+    """Counts commits to a table, except those of certain operations, from the first call on."""
+
+    def __init__(self, synced: SyncedLog, but: Collection[str]) -> None:
+        """Follow a log.
+
+        Args:
+            synced: The log.
+            but: Operations that cannot end the wait.
+        """
+        self._synced = synced
+        self._but = {name.encode() for name in but}
+        self._last: int | None = None
+        self._count = 0
+
+    def count(self) -> int:
+        """The number of such commits; 0 if the log cannot be read.
+
+        The first call lists the names in the log. Later calls check for one name at a time.
+        """
+        with suppress(OSError):
+            known = self._last
+            newest = self._synced.newest_since(-1 if known is None else known)
+            if known is not None and newest != known:
+                new = range(known + 1, newest + 1)
+                # If the table was created anew, its versions begin again.
+                self._count += sum(map(self._matters, new)) if new else 1
+            self._last = newest
+        return self._count
+
+    def _matters(self, version: int) -> bool:
+        try:
+            with open(commit_file(self._synced.log, version), "rb") as file:  # noqa: PTH123  (as its siblings)
+                found = _OPERATION.search(file.read(_BEGINNING))
+        except FileNotFoundError:
+            # While this process was suspended, the log was shortened beyond this version.
+            return True
+        # Commits without a note may be of any kind, so they count.
+        return found is None or found[1] not in self._but

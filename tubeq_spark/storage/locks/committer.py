@@ -1,28 +1,43 @@
-"""The JVM that commits for a process where Spark commits: its note beside a lock file, and the wait for its end.
+"""What locks know of Spark: the JVM that commits for a process, and the queue objects that read a location with Spark.
 
 Python holds the lock file, and the lock ends when Python is killed. Its JVM lives a while longer. A statement that runs
-there may still commit. So the next holder of the lock must know whether another JVM may still be committing.
+there may still commit. So the next holder of the lock must know whether another JVM may still be committing: a note
+beside the lock file names it.
+
+Spark lists a table's log and reads the listed files when it plans a statement, which may take long. So a queue object
+that returns DataFrames, or whose verbs Spark runs, holds a shared lock on a file until it is closed. A process that wants
+to shorten a log tries to get this lock exclusively. The system releases the lock when a process ends in any way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import os
 import platform
 import subprocess
+import weakref
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.outcome import Outcome, outcome_of
+from tubeq_spark.storage.engine import Outcome, outcome_of
 
 if TYPE_CHECKING:
-    from tubeq_spark.clock import Clock
+    from collections.abc import Iterator
+
+
+try:
+    fcntl: Any = importlib.import_module("fcntl")
+except ImportError:
+    # On Windows.
+    fcntl = None
 
 log = logging.getLogger(__name__)
 
@@ -273,3 +288,64 @@ class JvmNote:
         # A user may have removed the file, as an error message suggests.
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.path, 0)
+
+
+_FILE = "spark.readers"
+
+
+class LogReaders:
+    """The shared lock of one queue object that reads a location with Spark."""
+
+    def __init__(self, locks: Path | None) -> None:
+        """Begin without the lock.
+
+        Args:
+            locks: The location's directory of lock files; `None` if logs are not shortened there.
+        """
+        self._locks = locks
+        self._left: weakref.finalize[..., LogReaders] | None = None
+
+    def enter(self) -> None:
+        """Hold the shared lock until `leave`; a second call does nothing."""
+        if self._locks is None or self._left is not None:
+            return
+        # Without such locks `without_readers` always yields False.
+        with suppress(AttributeError, OSError):
+            file = _opened(self._locks)
+            self._left = weakref.finalize(self, os.close, file)
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+    def leave(self) -> None:
+        """Release the lock."""
+        left, self._left = self._left, None
+        if left is not None:
+            left()
+
+
+@contextmanager
+def without_readers(locks: Path) -> Iterator[bool]:
+    """Exclude readers with Spark during a block, if none reads now.
+
+    Args:
+        locks: The location's directory of lock files.
+
+    Yields:
+        Whether no process reads. It is False if that is unknown, or if no lock keeps writers apart.
+    """
+    file, is_held = None, False
+    with suppress(AttributeError, OSError):
+        file = _opened(locks)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_held = True
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            # Closing is not enough, because a child process may have the file open, too.
+            fcntl.flock(file, fcntl.LOCK_UN)
+        if file is not None:
+            os.close(file)
+
+
+def _opened(locks: Path) -> int:
+    return os.open(locks / _FILE, os.O_RDONLY | os.O_CREAT, 0o644)

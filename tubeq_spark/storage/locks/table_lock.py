@@ -4,6 +4,12 @@ Hadoop's rename on a local file system overwrites. So two processes could both c
 version, and one of them would lose its tasks without an error. Therefore every write to a `file:`
 table holds the table's lock file.
 
+A process that asks again at once would always be faster than waiting processes. So processes wait in
+line, at a second file beside the lock file. Only the first in line waits for the lock file. When it has
+the lock, it lets the next one move up. Both waits are blocking locks of the operating system,
+which wakes the next process; on Windows, which has none, the process polls. The first in line can prepare
+its work while it waits.
+
 Where Spark commits, Python holds the lock file, but a JVM makes the commit, and it may live longer than
 its Python. So while a statement runs, a note beside the lock file names the JVM that may be committing. A
 process that finds the note of another JVM waits until that JVM has ended. A native commit ends with the
@@ -13,28 +19,211 @@ process that holds the lock file, so it needs no note.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
-from tubeq_spark.storage.disk import make_directory, using
+from tubeq_spark.model.validation import was_forked
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.locks.committer import JvmNote, is_answered
-from tubeq_spark.storage.locks.lock_file import LockFile
+from tubeq_spark.storage.durability.synced_log import Place, SyncedLog, synced_log_of
+from tubeq_spark.storage.locks.committer import Committer, JvmNote, Processes, fcntl, is_answered
+from tubeq_spark.storage.store.local_files import make_directory, using
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.durability.synced_log import Place, SyncedLog
-    from tubeq_spark.storage.locks.committer import Committer, Processes
 
 log = logging.getLogger(__name__)
+
+#: The suffix of the file at which processes wait in line.
+TURN_SUFFIX = ".turn"
+#: Seconds between two attempts to get a lock, if the system does not wake the process.
+_POLL = 0.003
+
+
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+class LockFile:
+    """The lock file of a table, held by one process at a time; its holder may enter it again.
+
+    The callers let in one thread at a time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Use a lock file, which may not exist yet."""
+        self.path = path
+        self._file = system_lock(path)
+        self._line = system_lock(path.with_suffix(TURN_SUFFIX))
+        self._process = os.getpid()
+        #: How often its holder has entered it.
+        self._entered = 0
+
+    def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
+        """Wait until this process holds it.
+
+        Args:
+            prepare: Called while this process is the first in line. It must not raise.
+
+        Raises:
+            OSError: The lock cannot be used.
+            StoreError: This process was forked from the one that uses the lock.
+        """
+        if os.getpid() != self._process:
+            # A forked process has the ids and the session of its parent, too.
+            raise was_forked(os.getpid(), self._process, f"uses {self.path.parent}")
+        if not self._entered:
+            try:
+                self._wait(prepare)
+            except BaseException:
+                # The acquisition was interrupted in its last steps.
+                self._file.release()
+                raise
+        self._entered += 1
+
+    def release(self) -> None:
+        """Release it to the next process, after as many releases as acquisitions.
+
+        Raises:
+            OSError: The system has failed. The lock is released as far as the system can.
+        """
+        self._entered -= 1
+        if not self._entered:
+            self._file.release()
+
+    @contextmanager
+    def holding(self, prepare: Callable[[], None] = _nothing) -> Iterator[None]:
+        """Hold it during a block; argument as for `acquire`."""
+        self.acquire(prepare)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _wait(self, prepare: Callable[[], None]) -> None:
+        try:
+            self._line.acquire()
+            if not self._file.acquire(waits=False):
+                prepare()
+                self._file.acquire()
+        finally:
+            self._line.release()
+
+
+class Flock:
+    """A lock of the operating system on a file, which ends with the process at the latest."""
+
+    def __init__(self, path: Path) -> None:
+        """Use a file, which may not exist yet."""
+        self._path = path
+        self._descriptor: int | None = None
+        _flocks.add(self)
+
+    def acquire(self, *, waits: bool = True) -> bool:
+        """Lock it, and return whether this process has it.
+
+        Args:
+            waits: Whether to wait for another holder.
+
+        Raises:
+            OSError: The file, or its file system, cannot be locked.
+        """
+        while True:
+            self._descriptor = self._opened()
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+                # Somebody may have removed the file meanwhile.
+                if os.fstat(self._descriptor).st_nlink:
+                    return True
+            except BaseException as error:
+                self.forget()
+                # Some file systems say EACCES.
+                if not waits and isinstance(error, (BlockingIOError, PermissionError)):
+                    return False
+                raise
+            self.forget()
+
+    def _opened(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT
+        try:
+            return os.open(self._path, flags, 0o666)
+        except FileNotFoundError:
+            # Somebody has removed the location. The tables, which are gone too, have the better error.
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path, flags, 0o666)
+
+    def release(self) -> None:
+        """Unlock it, if this process has it.
+
+        Raises:
+            OSError: The system has failed.
+        """
+        if self._descriptor is None:
+            return
+        try:
+            # Closing is not enough, because a child process may have the file open, too.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the file. The lock stays with other processes that have it open."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class Polled:
+    """The lock of a file on a system that cannot wait for one."""
+
+    def __init__(self, path: Path) -> None:
+        """Use a file, which may not exist yet."""
+        from filelock import FileLock  # noqa: PLC0415
+
+        # Another thread may release it.
+        self._file = FileLock(path, thread_local=False)
+
+    def acquire(self, *, waits: bool = True) -> bool:
+        """Lock it, as `Flock` does."""
+        from filelock import Timeout  # noqa: PLC0415
+
+        try:
+            self._file.acquire(timeout=-1 if waits else 0, poll_interval=_POLL)
+        except Timeout:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Unlock it, as `Flock` does."""
+        self._file.release(force=True)
+
+
+def system_lock(path: Path) -> Flock | Polled:
+    """Return the lock of a file between processes. It is not held yet, and the file may not exist."""
+    return Polled(path) if fcntl is None else Flock(path)
+
+
+#: All locks of this process.
+_flocks: WeakSet[Flock] = WeakSet()
+
+
+def _forget_all() -> None:
+    for flock in list(_flocks):
+        flock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child process would otherwise keep the locks, and could release them.
+    os.register_at_fork(after_in_child=_forget_all)
+
+
 #: The suffix of a table's lock file.
 LOCK_SUFFIX = ".lock"
 #: A thread that has waited this many seconds for one that got no answer from the storage does not try itself.

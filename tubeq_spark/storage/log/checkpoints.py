@@ -20,12 +20,11 @@ import pyarrow.compute as pc
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import array, nested, scalar
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT
-from tubeq_spark.storage.log.reading import checkpoints_until
-from tubeq_spark.storage.log.versions import (
+from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_name
+from tubeq_spark.storage.log.reading import (
     UnreadableCheckpointError,
     checkpoint_batches,
-    checkpoint_name,
+    checkpoints_until,
     commit,
 )
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from pyarrow.parquet import ParquetWriter
 
-    from tubeq_spark.storage.log.log_files import LogFiles
     from tubeq_spark.storage.log.snapshot import Snapshot
 
 #: The number of removed files that are copied at a time.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.model.times import from_us
+from tubeq_spark.clock import from_us
 from tubeq_spark.payloads.types import FIRST_US, LAST_US
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, grouped, places_in_order
 from tubeq_spark.storage.expression import Type

@@ -13,16 +13,17 @@ from urllib.parse import unquote
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.payloads.arrow_values import with_dicts
-from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
-from tubeq_spark.storage.log.log_files import LogFiles
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checkpoints_in, versions_of
-from tubeq_spark.storage.log.versions import (
-    UnreadableCheckpointError,
-    checkpoint_batches,
+from tubeq_spark.storage.log.actions import DamagedCommitError, actions_in
+from tubeq_spark.storage.log.log_files import (
+    LAST_CHECKPOINT,
+    LogFiles,
     checkpoint_name,
+    checkpoints_in,
     commit_name,
     pointer_in,
+    versions_of,
 )
+from tubeq_spark.storage.log.reading import UnreadableCheckpointError, checkpoint_batches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -17,23 +17,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.clock import to_us
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.log import data_files, log_files, reading
-from tubeq_spark.storage.log.actions import encoded
+from tubeq_spark.storage.log.actions import DataFile, encoded
 from tubeq_spark.storage.log.log_files import LogFiles
 from tubeq_spark.storage.log.log_reader import Base, LogReader
-from tubeq_spark.storage.log.next_version import NextVersion
-from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.store.patience import has_made
-from tubeq_spark.storage.store.store import RequestError
+from tubeq_spark.storage.log.next_version import Change, NextVersion
+from tubeq_spark.storage.store.store import RequestError, has_made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
 
 log = logging.getLogger(__name__)

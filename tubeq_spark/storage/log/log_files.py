@@ -1,4 +1,4 @@
-"""The files of a log, as one read of the log sees them, and the commits that came too late to be among them.
+"""The files of a log: their names, how one read of the log sees them, and the commits that came too late to be among them.
 
 Commits are removed when the log's retention is over, by the store's clock. So a process that was paused for
 long may commit a version that others had, and have removed: the store accepts this commit, and nobody will ever
@@ -9,27 +9,144 @@ compared with the files of the log. The store tells when each of them was writte
 from __future__ import annotations
 
 import itertools
+import json
 import logging
+import re
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.log import versions
-from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.names import version_of, versions_of
+from tubeq_spark.storage.log.actions import DataFile, hours_of
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
 
 log = logging.getLogger(__name__)
+#: The file that names the checkpoint that readers begin with.
+LAST_CHECKPOINT = "_last_checkpoint"
+#: A file that was prepared for a log (`.tmp`) counts as left over when it is this many seconds old.
+LEFT_SECONDS = 3600.0
+_COMMIT = re.compile(r"(\d{20})\.json")
+#: A commit, its checksum, commits compacted into one file, or a checkpoint.
+_FILE = re.compile(
+    r"(\d{20})\.(?:(json|crc)|\d{20}\.(compacted)\.json|(checkpoint)(?:\.(.+))?\.(parquet|json))"
+)
+#: A file of one version, or of a range of versions, or the checksum of such a file.
+_OF_VERSIONS = re.compile(r"\.?(\d{20})\.(?:(\d{20})\.)?")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of a log, by its name.
+
+    Attributes:
+        version: Its version; of compacted commits the first one.
+        kind: "json" is a commit, "crc" its checksum by Delta; else "compacted" or "checkpoint".
+        part: Of a checkpoint, the part of its name before the ending; empty if the checkpoint has one file.
+        is_parquet: Of a checkpoint, whether it is Parquet.
+    """
+
+    version: int
+    kind: str
+    part: str = ""
+    is_parquet: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is a checkpoint of one Parquet file, the kind that the queue writes."""
+        return self.is_parquet and not self.part
+
+
+def log_file(name: str) -> LogFile | None:
+    """Parse the name of a file of a log; `None` if it is no file of a version, or a checksum file of Hadoop."""
+    found = _FILE.fullmatch(name)
+    if found is None:
+        return None
+    version, plain, compacted, checkpoint, part, ending = found.groups()
+    kind = plain or compacted or checkpoint
+    return LogFile(int(version), kind, part or "", ending == "parquet")
+
+
+def checkpoints_in(names: Iterable[str]) -> dict[str, LogFile]:
+    """The files of checkpoints among some names."""
+    found = ((name, log_file(name)) for name in names if ".checkpoint." in name)
+    return {name: file for name, file in found if file is not None}
+
+
+def commit_file(log: object, version: int) -> str:
+    """The path of a commit."""
+    # Text is faster than a `Path`, and each verb needs some of these.
+    return f"{log}/{version:020}.json"
+
+
+def versions_of(names: Iterable[str]) -> list[int]:
+    """The versions of the commits among some names, in order."""
+    return sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
+
+
+def version_of(name: str) -> int | None:
+    """The version (or the first one) of a file or of its checksum; `None` if it has none."""
+    found = _OF_VERSIONS.match(name)
+    return None if found is None else int(found[1])
+
+
+def names_after(names: Iterable[str], version: int) -> Iterator[str]:
+    """The names of files of later versions, including checksum files."""
+    for name in names:
+        found = _OF_VERSIONS.match(name)
+        if found is not None and int(found[2] or found[1]) > version:
+            yield name
+
+
+def checksum_of(file: Path) -> Path:
+    """The path of Hadoop's checksum of a file. Hadoop refuses a file whose checksum is wrong."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether a file in a log belongs to another table, as in a shallow clone; it is not checked."""
+    return ":" in path or path.startswith("/")
+
+
+def commit_name(version: int) -> str:
+    """The name of a commit."""
+    return f"{version:020}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    """The name of a checkpoint."""
+    return f"{version:020}.checkpoint.parquet"
+
+
+def pointer(log: LogFiles) -> Mapping[str, Any] | None:
+    """The contents of `_last_checkpoint`, such as its "version".
+
+    Returns:
+        `None` if it is missing or cannot be read, which does no harm here.
+    """
+    try:
+        return pointer_in(log.read(LAST_CHECKPOINT))
+    except FileNotFoundError:
+        return None
+
+
+def pointer_in(text: bytes) -> Mapping[str, Any] | None:
+    """The fields of a `_last_checkpoint`, "version" and "size" as numbers; `None` if it cannot be read."""
+    try:
+        last = json.loads(text)
+        return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
 
 #: An answer is late after the retention of commits, divided by this.
 _LATE = 4
@@ -87,14 +204,14 @@ class LogFiles:
             if self._end is not None:
                 count = min(self._end - first + 1, self._most)
             # A commit that is not in the listing did not exist.
-            names = [versions.commit_name(first + n) for n in range(count)]
+            names = [commit_name(first + n) for n in range(count)]
             self._held[name] = None
         self._fetch_all(names)
 
     def fetch(self, some: Iterable[int]) -> None:
         """Read the commits of some versions at the same time, where requests are dear."""
         if self._most > 1:
-            self._fetch_all([versions.commit_name(version) for version in some])
+            self._fetch_all([commit_name(version) for version in some])
 
     def _fetch_all(self, names: Sequence[str]) -> None:
         self._held.update(zip(names, self._store.together(self._get, names), strict=True))
@@ -134,14 +251,14 @@ class LogFiles:
 
     def is_in_order(self) -> bool:
         """Whether the listed commits were written one after the other, so that none of them came too late."""
-        times = [self._listed[versions.commit_name(v)].at for v in versions_of(self._listed)]
+        times = [self._listed[commit_name(v)].at for v in versions_of(self._listed)]
         return all(first <= then + SKEW for first, then in itertools.pairwise(times))
 
     def begin(self, version: int) -> int:
         """The first of the listed commits that lead to a version one after the other, without those that came too late."""
         listed = self._listed
-        while version and (before := listed.get(versions.commit_name(version - 1))) is not None:
-            after = listed.get(versions.commit_name(version))
+        while version and (before := listed.get(commit_name(version - 1))) is not None:
+            after = listed.get(commit_name(version))
             if after is not None and before.at > after.at + SKEW:
                 break
             version -= 1
@@ -165,7 +282,7 @@ class LogFiles:
         if whole:
             # Everything is read again, because others write and remove files.
             self._held.clear()
-        last = None if whole else versions.pointer(self)
+        last = None if whole else pointer(self)
         # The files of that checkpoint, and those after it.
         after = "" if last is None else f"{last['version']:020}"
         return list(self.list_from(after)), not after
@@ -217,11 +334,11 @@ def removed_if_late(store: Store, version: int, tag: str | None, operation_id: i
     """
     unknown = f"it is not known whether version {version} came too late: "
     try:
-        after = versions.commit_name(version - 2) if version > 1 else ""
+        after = commit_name(version - 2) if version > 1 else ""
         is_late = _is_late(version, tag, LogFiles(store).list_from(after))
         if is_late:
             log.warning("%s: version %d came too late, and is removed", store, version)
-            store.delete([f"{LOG}/{versions.commit_name(version)}"])
+            store.delete([f"{LOG}/{commit_name(version)}"])
     except OSError as error:
         raise CommitUnknownError(unknown + reason_of(error), operation_id) from error
     if is_late is None:
@@ -239,7 +356,7 @@ def _is_late(version: int, tag: str | None, listed: Mapping[str, Entry]) -> bool
         tag: The tag of the version before it, if known.
         listed: The files of the log from the version before it on.
     """
-    before, mine, after = (listed.get(versions.commit_name(version + n)) for n in (-1, 0, 1))
+    before, mine, after = (listed.get(commit_name(version + n)) for n in (-1, 0, 1))
     if mine is None:
         return None
     later = [file.at for file in listed.values() if (version_of(file.name) or 0) > version]

@@ -12,21 +12,24 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.log import log_files, reading, versions
-from tubeq_spark.storage.log.actions import OURS
-from tubeq_spark.storage.log.log_files import LOG, LogFiles
-from tubeq_spark.storage.log.names import checkpoints_in, versions_of
-from tubeq_spark.storage.store.patience import is_fresh
+from tubeq_spark.storage.log import log_files, reading
+from tubeq_spark.storage.log.actions import OURS, Actions
+from tubeq_spark.storage.log.log_files import (
+    LOG,
+    LogFiles,
+    checkpoints_in,
+    commit_name,
+    pointer,
+    versions_of,
+)
+from tubeq_spark.storage.store.store import Patience, Store, is_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
-    from tubeq_spark.storage.store.patience import Patience
-    from tubeq_spark.storage.store.store import Store
 
 #: The last this many commits and looks show whether others commit.
 _LAST = 4
@@ -221,7 +224,7 @@ class LogReader:
 
     def _is_in_log(self, known: Base) -> bool:
         """Whether a known version is still in the log, and not one of another table at this place."""
-        name = versions.commit_name(known.snapshot.version)
+        name = commit_name(known.snapshot.version)
         try:
             return self.store.get(f"{LOG}/{name}", span=(0, 1))[1] == known.tag
         except FileNotFoundError:
@@ -231,13 +234,13 @@ class LogReader:
     def _is_listed(known: Base, files: LogFiles) -> bool:
         """The same, by a listing of the log from there on."""
         version = known.snapshot.version
-        name = versions.commit_name(version)
-        listed = files.list_from(versions.commit_name(version - 1) if version else "")
+        name = commit_name(version)
+        listed = files.list_from(commit_name(version - 1) if version else "")
         return name in listed and known.tag in (None, listed[name].tag)
 
     @staticmethod
     def _tag(files: LogFiles, found: Snapshot) -> str | None:
-        return files.tags.get(versions.commit_name(found.version))
+        return files.tags.get(commit_name(found.version))
 
     def _remember(self, found: Base, before: Snapshot | None = None) -> Base:
         """Know a version, unless a newer one is known. It replaces `before`, which is no longer in the log."""
@@ -263,11 +266,11 @@ class LogReader:
     def committed_us(self, snapshot: Snapshot) -> int:
         """The time of a version, from its commit, or else from its file."""
         files = LogFiles(self.store)
-        at_ms: int | None = versions.told(files, snapshot.version).get("timestamp")
+        at_ms: int | None = reading.told(files, snapshot.version).get("timestamp")
         if at_ms is not None:
             return at_ms * 1000
-        name = versions.commit_name(snapshot.version)
-        listed = files.list_from(versions.commit_name(snapshot.version - 1))
+        name = commit_name(snapshot.version)
+        listed = files.list_from(commit_name(snapshot.version - 1))
         return int(listed[name].at * 1_000_000)
 
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
@@ -278,20 +281,20 @@ class LogReader:
         newest, ahead = self._look().snapshot.version, self._looks.ahead
         files, begin = LogFiles(self.store, ahead), max(newest - limit, -1)
         if self._looks.is_far:
-            files.list_from(versions.commit_name(begin) if begin >= 0 else "")
+            files.list_from(commit_name(begin) if begin >= 0 else "")
             begin = max(begin, files.begin(newest) - 1)
         for last in range(newest, begin, -ahead):
             first = max(last - ahead, begin) + 1
             files.fetch(range(first, last + 1))
-            found = list(versions.history(files, last, last + 1 - first))
+            found = list(reading.history(files, last, last + 1 - first))
             yield from found
             if len(found) <= last - first:
                 return
 
     def last_checkpoint(self) -> int:
         """The version of the last checkpoint; -1 if there is none."""
-        pointer = versions.pointer(LogFiles(self.store))
-        return -1 if pointer is None else int(pointer["version"])
+        last = pointer(LogFiles(self.store))
+        return -1 if last is None else int(last["version"])
 
     def _may_be_late(self, snapshot: Snapshot, sure: float) -> bool:
         """Whether others may have committed and removed the version after one that was the newest at a moment."""

@@ -5,35 +5,34 @@ A `Change` is what the version changes.
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.log import versions
-from tubeq_spark.storage.log.actions import OURS, Actions
-from tubeq_spark.storage.log.commit_text import info_in
-from tubeq_spark.storage.log.log_files import LOG, LogFiles
-from tubeq_spark.storage.log.names import versions_of
-from tubeq_spark.storage.note import is_of
-from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import FOR_EVER_MS
-from tubeq_spark.storage.store.patience import finding_out, passes, sleep, waits
-from tubeq_spark.storage.store.store import ExistsError, RequestError
+from tubeq_spark.storage.engine import EngineError, Outcome
+from tubeq_spark.storage.log import reading
+from tubeq_spark.storage.log.actions import OURS, Actions, DataFile, info_in
+from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name, versions_of
+from tubeq_spark.storage.statement import FOR_EVER_MS, Note, is_of
+from tubeq_spark.storage.store.store import (
+    ExistsError,
+    RequestError,
+    finding_out,
+    passes,
+    sleep,
+    waits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Shape, Snapshot
-    from tubeq_spark.storage.note import Note
-    from tubeq_spark.storage.store.patience import Patience
-    from tubeq_spark.storage.store.store import Store
+    from tubeq_spark.storage.store.store import Patience, Store
 
 #: Seconds to wait for the answer of `ask_ahead` after the answer to the commit.
 _AHEAD_SECONDS = 1.0
@@ -56,7 +55,7 @@ class NextVersion:
     def __init__(self, store: Store, version: int) -> None:
         """Ask for nothing yet."""
         self._store, self.version = store, version
-        self._name = f"{LOG}/{versions.commit_name(version)}"
+        self._name = f"{LOG}/{commit_name(version)}"
         self.text: bytes | None = None
         self.tag: str | None = None
         self.sends = 0
@@ -81,8 +80,8 @@ class NextVersion:
         return self.text is not None
 
     def actions(self) -> Actions:
-        """The actions of the rival's commit. Raises as `versions.parsed`."""
-        return versions.parsed(self.text or b"", f"{self._store}/{self._name}")
+        """The actions of the rival's commit. Raises as `reading.parsed`."""
+        return reading.parsed(self.text or b"", f"{self._store}/{self._name}")
 
     def create(
         self, content: bytes, needs: Sequence[str], operation_id: int, patience: Patience
@@ -177,7 +176,7 @@ class NextVersion:
             return {}
 
     def _require_log(self) -> None:
-        after = "" if self.version < 2 else versions.commit_name(self.version - 2)
+        after = "" if self.version < 2 else commit_name(self.version - 2)
         listed = versions_of(LogFiles(self._store).list_from(after))
         is_first = self.version == 0 and not listed
         if not is_first and (self.version - 1 not in listed or listed[-1] > self.version):

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import repeated
-from tubeq_spark.storage.log.commit_text import DamagedCommitError, info_in
+from tubeq_spark.storage.log.actions import DamagedCommitError, info_in
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, contents_in
-from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
-from tubeq_spark.storage.note import Note, note_in, text_with_note
+from tubeq_spark.storage.log.log_files import checkpoint_name, commit_name
+from tubeq_spark.storage.statement import Note, note_in, text_with_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,15 +14,13 @@ import pyarrow as pa
 
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import arrow_struct, delta_type
-from tubeq_spark.storage.log.actions import Actions, UnknownLogError
-from tubeq_spark.storage.tables.schema import CHANGE_FEED
+from tubeq_spark.storage.log.actions import Actions, DataFile, UnknownLogError
+from tubeq_spark.storage.tables.schema import CHANGE_FEED, NewTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.tables.schema import NewTable
 
 #: The features that protocol versions stand for, for readers and writers. Later versions name their features.
 _READERS: Mapping[int, Collection[str]] = {1: (), 2: ("columnMapping",)}

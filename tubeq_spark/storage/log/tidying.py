@@ -18,22 +18,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.locks.lock_file import without_readers
-from tubeq_spark.storage.log import checkpoints, versions
-from tubeq_spark.storage.log.actions import FEED, UnknownLogError, hours_of
-from tubeq_spark.storage.log.commit_text import DamagedFileError
-from tubeq_spark.storage.log.log_files import KEPT_HOURS, LOG, LogFiles
-from tubeq_spark.storage.log.names import LEFT_SECONDS, log_file, version_of
-from tubeq_spark.storage.log.versions import checkpoint_name
+from tubeq_spark.clock import Clock, to_us
+from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
+from tubeq_spark.storage.locks.committer import without_readers
+from tubeq_spark.storage.log import checkpoints
+from tubeq_spark.storage.log.actions import FEED, DamagedFileError, UnknownLogError, hours_of
+from tubeq_spark.storage.log.log_files import (
+    KEPT_HOURS,
+    LEFT_SECONDS,
+    LOG,
+    LogFiles,
+    checkpoint_name,
+    commit_name,
+    log_file,
+    pointer,
+    version_of,
+)
 from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
@@ -135,13 +140,13 @@ class Tidying:
     def _is_checkpoint_due(self, version: int) -> bool:
         files = LogFiles(self._store)
         try:
-            last = versions.pointer(files)
+            last = pointer(files)
         except OSError:
             return True
         if last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM):
             return True
         is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
-        return is_plain and not files.exists(versions.checkpoint_name(last["version"]))
+        return is_plain and not files.exists(checkpoint_name(last["version"]))
 
     def dead_files(self, snapshot: Snapshot, *, purges: bool = False) -> Sequence[str]:
         """Remove the old part of the log, and return the files that neither a version nor those before it need.
@@ -206,7 +211,7 @@ class Tidying:
 
     def _written_at(self, version: int) -> float | None:
         """When a commit was written, by the storage's clock; `None` if it is gone."""
-        name = versions.commit_name(version)
+        name = commit_name(version)
         listed = self._store.list(LOG, f"{version:020}", self._retention.page)
         return next((file.at for file in listed if file.name == name), None)
 
@@ -215,7 +220,7 @@ class Tidying:
         found: list[str] = []
         starts: list[Entry] = []
         left: list[str] = []
-        last = versions.pointer(LogFiles(self._store))
+        last = pointer(LogFiles(self._store))
         # Readers may begin at the checkpoint that `_last_checkpoint` names.
         first = -1 if last is None else int(last["version"])
         for file in self._listed():

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from tubeq_spark.clock import told_drift
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import no_queue
-from tubeq_spark.model.times import told_drift
+from tubeq_spark.model.validation import no_queue
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
@@ -24,15 +24,13 @@ from tubeq_spark.storage.location import (
     refuse_mounts,
     require_links,
 )
-from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.bad_files import left_out
+from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
-from tubeq_spark.storage.native.put_directories import PutDirectories
+from tubeq_spark.storage.native.plain_table import PlainTable, left_out
 from tubeq_spark.storage.native.small_files import FileParts
-from tubeq_spark.storage.native.tables import NativeTables
+from tubeq_spark.storage.native.tables import NativeTables, PutDirectories
 from tubeq_spark.storage.native.writer import Writer
-from tubeq_spark.storage.note import versions_read
 from tubeq_spark.storage.opened_location import (
     NATIVE,
     OpenedLocation,
@@ -40,8 +38,9 @@ from tubeq_spark.storage.opened_location import (
     recover_system_tables,
     require_ours,
 )
-from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.store.patience import (
+from tubeq_spark.storage.query import Query, Select, Union
+from tubeq_spark.storage.statement import Affected, Commit, Note, Statement, versions_read
+from tubeq_spark.storage.store.store import (
     finding_out,
     is_patience_over,
     one_patience,
@@ -50,15 +49,10 @@ from tubeq_spark.storage.store.patience import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
-    from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.note import Commit, Note
-    from tubeq_spark.storage.query import Query, Select
-    from tubeq_spark.storage.statement import Affected, Statement
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -112,7 +106,7 @@ class NativeEngine(Engine):
 
     def reading(self) -> AbstractContextManager[None]:
         """Run a block that reads, and turn errors of the storage into ours."""
-        return errors.reading()
+        return handles.reading()
 
     # -- queries ------------------------------------------------------------------------------
 
@@ -137,7 +131,7 @@ class NativeEngine(Engine):
                 parts = FileParts.of(self._handles.files, table, without, innermost(asked).where)
                 try:
                     return answer_by_parts(asked, parts)
-                except (OSError, *errors.OF_ROWS):
+                except (OSError, *handles.OF_ROWS):
                     if not _finds_bad(query, table, bad):
                         raise
                     # The next attempt leaves the damaged files out, or raises an error that names one.
@@ -165,7 +159,7 @@ class NativeEngine(Engine):
                 which.
         """
         table = self._handles.table(statement.table)
-        with errors.telling():
+        with handles.telling():
             return self.writer.execute(table, statement, note)
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:

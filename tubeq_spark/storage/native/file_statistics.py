@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from tubeq_spark.model.times import to_us
+from tubeq_spark.clock import to_us
 from tubeq_spark.storage.expression import And, Column, Compared, In, IsNull, Literal, Or, Type
 from tubeq_spark.storage.rows import ToldFile
 

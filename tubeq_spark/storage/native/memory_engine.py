@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,10 @@ from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.plain_table import PlainTable
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.store.patience import Patience
-from tubeq_spark.storage.store.store import DictStore, Files
+from tubeq_spark.storage.store.store import DictStore, Files, Patience
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.log.snapshot import Snapshot

@@ -1,42 +1,53 @@
-"""Makes, changes, measures and maintains Delta tables."""
+"""Makes, changes, measures and maintains Delta tables, and reads what Spark has written for a put.
+
+Spark writes the files of a put to a directory of their own below the table, before a commit of ours adds them. Nobody else
+writes to such a directory. A sweep removes what a stopped put has left there.
+"""
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.storage.engine import Extent, Tables
+from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.log.log_files import checksum_of
 from tubeq_spark.storage.log.next_version import Change
-from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
-from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.log.snapshot import Shape, Snapshot, shape_of, with_property
+from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.note import HISTORY, Commit, Note, is_of, new_operation_id, read_commit
-from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.rows import FileInOrder
-from tubeq_spark.storage.statement import total_of
-from tubeq_spark.storage.store.patience import patiently
-from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
+from tubeq_spark.storage.statement import (
+    HISTORY,
+    Commit,
+    Note,
+    WrittenRows,
+    is_of,
+    new_operation_id,
+    read_commit,
+    total_of,
+)
+from tubeq_spark.storage.store.local_files import PUT
+from tubeq_spark.storage.store.store import Store, patiently
+from tubeq_spark.storage.tables.schema import PARTITION, NewTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tubeq_spark.storage.log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles
     from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.rows import BadFile, ToldFile
-    from tubeq_spark.storage.store.store import Store
-    from tubeq_spark.storage.tables.schema import NewTable
 
+log = logging.getLogger(__name__)
 #: How many commits back a lost answer is searched for. During one operation others make fewer.
 HISTORY_LIMIT = 200
 
@@ -83,7 +94,7 @@ class NativeTables(Tables):
         shape = shape_of(table, str(uuid.uuid4()), now_ms)
         change = _change("create", "CREATE TABLE", shape, rows=rows)
         try:
-            with errors.telling():
+            with handles.telling():
                 opened.create(Snapshot.before(shape), change)
         except EngineError as error:
             if error.outcome is Outcome.CONFLICT:
@@ -105,7 +116,7 @@ class NativeTables(Tables):
         opened, change = self._handles.table(table), None
         for _ in range(APPENDS if opened.is_far else 1):
             try:
-                with errors.telling(), opened.changing() as base:
+                with handles.telling(), opened.changing() as base:
                     before = base.snapshot.shape
                     if before.properties.get(name) != former:
                         return False
@@ -124,14 +135,14 @@ class NativeTables(Tables):
     @staticmethod
     def _has(table: PlainTable, change: Change) -> bool:
         """Whether a table has a commit that failed after it had its name."""
-        with errors.reading():
+        with handles.reading():
             newest = table.history(1)
             return any(is_of(commit, change.note.operation_id) for commit in newest)
 
     def vacuum(self, table: str, *, purges: bool = False) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.table(table)
-        with errors.telling(), opened.changing() as base:
+        with handles.telling(), opened.changing() as base:
             opened.vacuum(base.snapshot, purges=purges)
 
     def has_payload(self, table: str, payload: str | None) -> bool:
@@ -146,12 +157,12 @@ class NativeTables(Tables):
 
     def newest(self, table: str) -> Snapshot:
         """A table's newest version."""
-        with errors.reading():
+        with handles.reading():
             return self._handles.table(table).newest()
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
-        with errors.reading(self._handles.hint):
+        with handles.reading(self._handles.hint):
             return self._handles.table(name).exists()
 
     def properties(self, table: str) -> Mapping[str, str | None]:
@@ -160,13 +171,13 @@ class NativeTables(Tables):
 
     def history_rows(self, table: str, limit: int) -> list[dict[str, Any]]:
         """The newest commits to a table with the columns of Spark's DESCRIBE HISTORY; times in microseconds."""
-        with errors.reading():
+        with handles.reading():
             return [_row(info) for info in self._handles.table(table).history(limit)]
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
         opened = self._handles.table(table)
-        with errors.reading():
+        with handles.reading():
             newest = opened.newest()
             sizes = [file.size for file in newest.files.values()]
             commits = newest.version - opened.last_checkpoint()
@@ -230,14 +241,14 @@ class NativeTables(Tables):
 
     def ended(self, table: str, tube: int) -> int:
         """The total of ended tasks of a tube."""
-        with errors.reading():
+        with handles.reading():
             return self._handles.table(table).newest().version_under(total_of(tube)) or 0
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location: its object store ignores conditions of a PUT; `None` if it does not."""
         if local_directory(location) is not None:
             return None
-        with errors.reading():
+        with handles.reading():
             store, probe = self._handles.store(location), f"_tubeq_probe-{uuid.uuid4()}"
             if not patiently(lambda: store.overwrites(probe), store.patience):
                 return None
@@ -257,7 +268,7 @@ class NativeTables(Tables):
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit with an operation id, among the newest ones; `None` if none of them has it."""
-        with errors.reading():
+        with handles.reading():
             infos = self._handles.table(table).history(HISTORY_LIMIT)
             found = (read_commit(_row(info)) for info in infos if is_of(info, operation_id))
             return next(found, None)
@@ -297,3 +308,67 @@ def _change(
     note = Note(step, operation_id=new_operation_id())
     change = Change(note, rows, on=on, shape=shape, operation=operation)
     return change
+
+
+#: A version that was the newest within this many seconds is recent enough for the shape of a table.
+_RECENT = 5.0
+
+
+class PutDirectories:
+    """The put directories of a native engine's tables."""
+
+    def __init__(self, handles: Handles) -> None:
+        """Use the tables of these handles."""
+        self._handles = handles
+
+    def shape(self, table: str) -> Shape:
+        """The columns and properties that files must have so that our commit can add them, by a recent version.
+
+        Raises:
+            StoreError: The table has features, so our commits do not write it.
+        """
+        opened = self._handles.table(table)
+        # If the table has changed since, the rows do not `fit`, and are written again.
+        with handles.telling():
+            recent = opened.recent(_RECENT) or opened.newest()
+            recent.shape.require_writable()
+        return recent.shape
+
+    @staticmethod
+    def new_name() -> str:
+        """The name of a new directory."""
+        return f"{PUT}{uuid.uuid4()}"
+
+    def read(self, table: str, directory: str, shape: Shape) -> WrittenRows:
+        """The rows that Spark has written to a directory, for a table of a shape.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
+        opened = self._handles.table(table)
+        try:
+            files = opened.written(directory, shape)
+            if not opened.is_far:
+                # Hadoop's checksums are not synced. Spark reads a file without one, but not beside a wrong one.
+                opened.store.delete([str(checksum_of(Path(file.path))) for file in files])
+        except (OSError, pa.ArrowException) as error:
+            msg = f"the files of the put cannot be read, nothing was put: {reason_of(error)}"
+            raise StoreError(msg) from error
+        return WrittenRows(directory, files, sum(file.rows or 0 for file in files), shape)
+
+    def fit(self, table: str, rows: WrittenRows) -> bool:
+        """Whether rows can still be added to a table."""
+        opened = self._handles.table(table)
+        with handles.reading():
+            return rows.shape.is_like(opened.newest().shape) and opened.has(rows.files)
+
+    def discard(self, table: str, directory: str) -> None:
+        """Remove a directory, unless the table has files of it."""
+        opened, inside = self._handles.table(table), f"{directory}/"
+        try:
+            with handles.reading():
+                newest = opened.newest()
+            if not any(path.startswith(inside) for path in newest.files):
+                opened.remove(directory)
+        except Exception:
+            log.warning("%s/%s is left to a sweep", table, directory, exc_info=True)

@@ -15,10 +15,10 @@ import pyarrow as pa
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import empty, held, whole
 from tubeq_spark.storage.arrow.statement import Matching, of_kind
+from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.log.next_version import Change
-from tubeq_spark.storage.native.errors import OF_ROWS
+from tubeq_spark.storage.native.handles import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
-from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, total_of
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import FilesRows, SmallFiles
-    from tubeq_spark.storage.note import Note
-    from tubeq_spark.storage.statement import Statement
+    from tubeq_spark.storage.statement import Note, Statement
 
 
 #: On an object store a statement is decided this many times after conflicts, before the verb reads again.

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
+from tubeq_spark.storage.engine import Outcome
 from tubeq_spark.storage.expression import STALE
-from tubeq_spark.storage.outcome import Outcome
 
 # Conflicts are recognised by their names, because versions of delta-spark translate them to different classes.
 # These imports register the translation, in versions that have one. A classic installation may lack the

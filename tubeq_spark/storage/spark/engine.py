@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.location import name_of
-from tubeq_spark.storage.query import Union
+from tubeq_spark.storage.query import Query, Union
 from tubeq_spark.storage.spark.jvm import (
     DESCRIPTION,
     carried,
@@ -27,9 +26,8 @@ from tubeq_spark.storage.spark.jvm import (
     job_property,
     with_settings,
 )
-from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM
 from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.spark.reads import SparkReads, find_commit
+from tubeq_spark.storage.spark.reads import COMPILE_FROM, COMPILE_READ_FROM, SparkReads, find_commit
 from tubeq_spark.storage.spark.render import Renderer, text_of
 from tubeq_spark.storage.spark.spark_settings import (
     OF_FILES,
@@ -45,14 +43,9 @@ from tubeq_spark.storage.statement import Affected, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.storage.locks.committer import Committer
-    from tubeq_spark.storage.note import Commit, Note
-    from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.statement import Source
+    from tubeq_spark.storage.statement import Commit, Note, Source
 
 T = TypeVar("T")
 

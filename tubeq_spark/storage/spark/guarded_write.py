@@ -15,16 +15,13 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 
-from tubeq_spark.clock import SystemClock
+from tubeq_spark.clock import Clock, RetryWaits, SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError
-from tubeq_spark.model.times import RetryWaits
-from tubeq_spark.storage.disk import using
 from tubeq_spark.storage.durability.synced_log import LOCKS
+from tubeq_spark.storage.engine import Outcome
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table
-from tubeq_spark.storage.locks.committer import JvmNote, is_answered
-from tubeq_spark.storage.locks.lock_file import LockFile
-from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
-from tubeq_spark.storage.outcome import Outcome
+from tubeq_spark.storage.locks.committer import Committer, JvmNote, Processes, is_answered
+from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, LockFile
 from tubeq_spark.storage.spark.conflicts import (
     classify,
     is_from_engine,
@@ -33,6 +30,7 @@ from tubeq_spark.storage.spark.conflicts import (
 )
 from tubeq_spark.storage.spark.jvm import committer_of, is_classic
 from tubeq_spark.storage.spark.open_location import local_place
+from tubeq_spark.storage.store.local_files import using
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.locks.committer import Committer, Processes
 
 #: Retries after a conflict with another commit to the table.
 _RETRY_WAITS = RetryWaits(attempts=20, seconds=60.0, first=0.1, most=3.0)

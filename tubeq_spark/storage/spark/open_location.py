@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.model.validation import no_queue
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import (
     TUBES,

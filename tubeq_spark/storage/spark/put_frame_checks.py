@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 #: By the bits of a floating-point number, the condition for whole numbers that it represents exactly.
 _WHOLE = {bits: f"BETWEEN {bigint(-most)} AND {bigint(most)}" for bits, most in WHOLE_MAX.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.times import of_us
+from tubeq_spark.clock import of_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.model.times import US
+from tubeq_spark.clock import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, records
-from tubeq_spark.storage.expression import STALE, Type, all_of
+from tubeq_spark.storage.expression import STALE, Expression, Type, all_of
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
 from tubeq_spark.storage.spark.quoting import bigint, limited, moment, string
 from tubeq_spark.storage.statement import MOST_NAMED
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.statement import Clause, Source, Statement
     from tubeq_spark.storage.tables.schema import NewTable

@@ -6,30 +6,27 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrameWriter
 from pyspark.sql import types as T
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.engine import Extent, Tables
+from tubeq_spark.storage.engine import Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.storage.note import Commit, read_commit
-from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import creation_of, view_of_taken_utubes
-from tubeq_spark.storage.tables.schema import LOG_RETENTION
+from tubeq_spark.storage.statement import Commit, read_commit
+from tubeq_spark.storage.tables.schema import LOG_RETENTION, NewTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pyspark.sql import DataFrameWriter
-
     from tubeq_spark.storage.spark.reads import SparkReads
-    from tubeq_spark.storage.tables.schema import NewTable
 
 log = logging.getLogger(__name__)
 

@@ -18,25 +18,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tubeq_spark.model.states import TRANSITIONS
+from tubeq_spark.model.stored_task import TRANSITIONS
 from tubeq_spark.storage.expression import all_of, row
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pyspark.sql import DataFrame, SparkSession
-
     from tubeq_spark.storage.spark.engine import SparkEngine
-    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 #: Columns that are shown as they are stored, but durations in seconds.
 _SHOWN = ("pri", "utube", "data", "created", "ttl / 1000000D AS ttl", "ttr / 1000000D AS ttr")

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from obstore import exceptions
+from obstore.store import ObjectStore as Client
 from obstore.store import from_url
 
-from tubeq_spark.storage.store.patience import (
-    impatient,
-    is_of_file,
-    request_error,
-    shared_by_threads,
-)
+from tubeq_spark.storage.store.error_text import is_of_file, request_error
+from tubeq_spark.storage.store.store import impatient, shared_by_threads
 from tubeq_spark.storage.store.store_options import credential_provider, for_client, with_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from concurrent.futures import Future
-
-    from obstore.store import ObjectStore as Client
 
     from tubeq_spark.storage.store.store_options import RenewedOptions
 

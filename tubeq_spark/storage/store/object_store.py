@@ -21,10 +21,10 @@ import obstore
 import pyarrow as pa
 from obstore import exceptions
 
-from tubeq_spark.clock import SystemClock
-from tubeq_spark.storage.store.bucket import PART
-from tubeq_spark.storage.store.patience import patiently, text_of
-from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError
+from tubeq_spark.clock import Clock, SystemClock
+from tubeq_spark.storage.store.bucket import PART, Bucket
+from tubeq_spark.storage.store.error_text import text_of
+from tubeq_spark.storage.store.store import Entry, ExistsError, Patience, RequestError, patiently
 from tubeq_spark.storage.store.store_options import with_environment
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore as Client
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.store.bucket import Bucket
-    from tubeq_spark.storage.store.patience import Patience
 
 T = TypeVar("T")
 

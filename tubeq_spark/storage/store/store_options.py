@@ -8,7 +8,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,11 +17,9 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.store.patience import STORE_PREFIX, Patience, plain
-from tubeq_spark.storage.store.store import RequestError
+from tubeq_spark.storage.store.store import STORE_PREFIX, Patience, RequestError, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"}

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.stored_task import TIMERS
 from tubeq_spark.model.takes import Head
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total
-from tubeq_spark.storage.rows import Waiting
+from tubeq_spark.storage.rows import FileInOrder, ToldFile, Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, SEGMENT_0, TubeTable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.rows import FileInOrder, ToldFile
 
 #: One query counts at most this many tubes, because each tube is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25

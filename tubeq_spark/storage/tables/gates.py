@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.clock import US
 from tubeq_spark.model.ids import hash_of
-from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.arrow.select import matching
-from tubeq_spark.storage.expression import FAIL, at, integer, literal, row
-from tubeq_spark.storage.gate import GatesSeen
+from tubeq_spark.storage.expression import FAIL, Expression, at, integer, literal, row
 from tubeq_spark.storage.query import Select, Union, count, count_if, least, named
+from tubeq_spark.storage.rows import GatesSeen
 from tubeq_spark.storage.statement import Clause, Statement
-from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
+from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.tables.tube_table import TubeTable
+
 
 _ROW, _T, _S = row(), row("t"), row("s")
 #: A session whose last take began earlier has no share of the gates.

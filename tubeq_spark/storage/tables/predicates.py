@@ -1,14 +1,14 @@
-"""Conditions over a tube's rows, made from the tables of `model.states`."""
+"""Conditions over a tube's rows, made from the tables of `model.stored_task`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import FOREVER_US, LAST_US
 from tubeq_spark.model.failures import PRIME, SPREAD
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
-from tubeq_spark.model.states import TIMERS, Timer
+from tubeq_spark.model.stored_task import TIMERS, Timer
 from tubeq_spark.model.takes import UNNOTICED
-from tubeq_spark.model.times import FOREVER_US, LAST_US
 from tubeq_spark.storage.expression import (
     FALSE,
     Case,

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.model import refusals
+from tubeq_spark.model import validation
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.model.validation import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.engine import is_missing_table
 from tubeq_spark.storage.expression import Like, Lower, Micros, all_of, any_of, at, literal, row
 from tubeq_spark.storage.location import TUBES, path_of
-from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.statement import Affected, Clause, Statement
 from tubeq_spark.storage.tables.system_table import SystemTable
@@ -78,7 +78,7 @@ class TubeRecord:
             StoreError: It was moved.
         """
         if self.moved_to is not None:
-            raise refusals.was_moved(self.name, self.moved_to)
+            raise validation.was_moved(self.name, self.moved_to)
 
 
 class Registry(SystemTable):
@@ -133,7 +133,7 @@ class Registry(SystemTable):
         """
         record = self.find(name)
         if record is None or record.name != name:
-            raise refusals.no_tube(name)
+            raise validation.no_tube(name)
         return record
 
     def add(self, new: TubeRecord) -> TubeRecord | None:
@@ -187,7 +187,7 @@ class Registry(SystemTable):
         """
         found = self.find(record.name)
         if found is None or found.id != record.id:
-            raise refusals.was_dropped(record.name)
+            raise validation.was_dropped(record.name)
         return found
 
     def alter(

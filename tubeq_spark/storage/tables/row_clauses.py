@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import LAST_US, plus
 from tubeq_spark.model.changes import (
     Become,
     Change,
@@ -18,7 +19,6 @@ from tubeq_spark.model.changes import (
     Which,
 )
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.expression import (
     TRUE,
     Literal,

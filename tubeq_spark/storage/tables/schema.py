@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.storage.location import Location
 
 #: The property of the registry with the format of all tables of a location.
 FORMAT = "tubeq.format"

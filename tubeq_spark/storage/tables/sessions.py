@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.membership import Member, SessionView, Survey
-from tubeq_spark.model.states import FAILING, WORKING
+from tubeq_spark.model.stored_task import FAILING, WORKING
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import FAIL, Micros, Type, all_of, any_of, integer, row

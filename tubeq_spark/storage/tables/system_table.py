@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
-from tubeq_spark.storage.expression import Literal, Type, row
+from tubeq_spark.storage.expression import Expression, Literal, Type, row
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
-from tubeq_spark.storage.statement import Clause, Statement
+from tubeq_spark.storage.statement import Affected, Clause, Statement
 from tubeq_spark.storage.tables.schema import SESSION_COLUMNS
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.locks.table_lock import TableLock
-    from tubeq_spark.storage.statement import Affected
 
 _ROW = row()
 _KEY = ("bucket", "kind", "session", "key")

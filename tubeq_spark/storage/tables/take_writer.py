@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.gate import GateRaise
+    from tubeq_spark.storage.rows import GateRaise
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _T, _S = row("t"), row("s")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.clock import of_us
 from tubeq_spark.model.ids import is_id, within
 from tubeq_spark.model.reports import UtubeCounts
-from tubeq_spark.model.times import of_us
 from tubeq_spark.payloads.shown_table import shown_table
 from tubeq_spark.storage.expression import Micros, literal, row
-from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.query import (
     Firsts,
     Select,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.expression import TRUE, Type, all_of, integer, row, small
-from tubeq_spark.storage.query import Select, Struct, named
+from tubeq_spark.storage.expression import TRUE, Expression, Row, Type, all_of, integer, row, small
+from tubeq_spark.storage.query import Parts, Select, Struct, named
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Unpack
 
-    from tubeq_spark.storage.expression import Expression, Row
-    from tubeq_spark.storage.query import Parts
 
 #: The segment of the tombstone of a dropped tube. It never has tasks.
 SEGMENT_0 = 0
