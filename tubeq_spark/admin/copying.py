@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.admin import life
-from tubeq_spark.admin.engines import Engines, engines_of
+from tubeq_spark.admin.choose_engine import Engines, engines_of
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError, TubeNotFoundError
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.statistics import sessions_of, written_calls
