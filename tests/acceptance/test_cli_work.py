@@ -99,6 +99,13 @@ def in_calls(place: Path, queue: Queue, processes: str) -> subprocess.Popen[str]
     return process
 
 
+def await_stopping(process: subprocess.Popen[str], processes: str) -> None:
+    """Wait until each process has said that it stops after its call."""
+    assert process.stderr is not None
+    for _ in range(int(processes)):
+        assert json.loads(process.stderr.readline())["note"] == "stopping: 1 call in hand"
+
+
 def seen(place: Path) -> list[str]:
     """What the handlers were called with: data and attempts."""
     file = place / "seen"
@@ -164,17 +171,24 @@ def test_work_when_all_tasks_fail_gives_up_says_so_and_if_strict_ends_with_4(
 
 @pytest.mark.usefixtures("ctrl_c_comes")
 @pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("is_in_background", [False, True])
 def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
-    place: Path, queue: Queue, processes: str
+    place: Path, queue: Queue, processes: str, is_in_background: bool
 ) -> None:
+    if is_in_background:
+        # So a shell starts programs in the background.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = in_calls(place, queue, processes)
 
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM if is_in_background else signal.SIGINT)
+    await_stopping(process, processes)
     process.send_signal(signal.SIGTERM)
     code, _ = ended(process)
 
-    assert code == 130
+    assert code == (143 if is_in_background else 130)
     assert queue.statistics("jobs")["tasks"]["ready"] == 20
+    stopped = {task.error for task in queue["jobs"].tasks_by_state("r") if task.attempts}
+    assert stopped == {"the worker was stopped before the call ended"}
 
 
 def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Queue) -> None:
@@ -282,10 +296,7 @@ def test_work_when_terminated_finishes_what_is_in_hand(
     process = in_calls(place, queue, processes)
 
     process.send_signal(signal.SIGTERM)
-    assert process.stderr is not None
-    # Each process says so.
-    for _ in range(int(processes)):
-        assert json.loads(process.stderr.readline())["note"] == "stopping: 1 call in hand"
+    await_stopping(process, processes)
     (place / "go").touch()
     code, result = ended(process)
 

@@ -317,6 +317,34 @@ def test_work_when_a_service_manager_and_the_parent_signal_a_child_finishes_what
     assert not left(tube, TaskState.READY)
 
 
+@pytest.mark.usefixtures("ctrl_c_comes")
+@pytest.mark.parametrize("hangs", [True, False])
+def test_work_when_a_second_signal_comes_says_whether_it_cut_a_call_off(
+    tube: Tube, hangs: bool
+) -> None:
+    tube.put("in hand")
+    cut_off, never = list[signal.Signals](), threading.Event()
+
+    def signals() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+
+    def handle(_task: Task) -> None:
+        if hangs:
+            signals()
+            never.wait(WAIT)
+
+    def told(report: WorkReport) -> None:
+        if report.done:
+            # In its next step the loop holds nothing.
+            signals()
+
+    work_as_child(tube, handle, Ears(told, cut_off=cut_off.append), idle=30)
+    never.set()
+
+    assert cut_off == [signal.SIGINT] * hangs
+
+
 # -- time limits --------------------------------------------------------------------------------------
 
 

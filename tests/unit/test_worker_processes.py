@@ -261,6 +261,26 @@ tell('{"done": %d}' % len(came))
     assert StoppedTwice(tmp_path, child).run().done == 2
 
 
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_parent_when_two_signals_come_knows_whether_a_child_was_cut_off(
+    tmp_path: Path, is_cut_off: bool
+) -> None:
+    child = f"""
+import signal
+asked = []
+for each in [signal.SIGTERM, signal.SIGINT]: signal.signal(each, lambda *_: asked.append(1))
+tell('{{"begun": [[1, 1]]}}')
+tell('{{"done": 1}}')
+while len(asked) < 2: time.sleep(0.01)
+if {is_cut_off}: tell('{{"cut_off": 15}}')
+else: tell('{{"over": [[1, 1]]}}')
+"""
+    parent = StoppedTwice(tmp_path, child)
+
+    assert parent.run().failed == 0
+    assert parent._processes.has_cut_off is is_cut_off
+
+
 class Impatient(Parent):
     """It waits for some seconds each time, once a child has told something."""
 

@@ -192,7 +192,7 @@ def _parent(
                 report = run.run()
         except pool.ChildFailedError as error:
             raise typer.Exit(error.code) from None
-        return report, stop.signal if stop.is_urgent else None
+        return report, stop.signal if run.has_cut_off else None
 
 
 class _Pipe:
@@ -270,5 +270,6 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
 
         # The parent settles the tasks of this process when it has died.
         pipe.write({"session": str(queue.session_uuid)})
-        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True, stopping=_log_stop)
+        listens = {"stopping": _log_stop, "cut_off": lambda by: pipe.write({"cut_off": by})}
+        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True, **listens)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

@@ -108,7 +108,7 @@ class Ears:
         hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
             as SIGINT.
         stopping: Called once with the number of running calls, when the loop is asked to end after them.
-        cut_off: Called with the first signal, if a second one made the loop give back its tasks.
+        cut_off: Called with the first signal, if a second one made the loop give back tasks of running calls.
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None

@@ -81,6 +81,8 @@ class Loop:
     _is_over: bool = field(default=False, init=False)
     #: Sees the outcomes of calls, also in their threads.
     brake: Brake = field(init=False)
+    #: Whether it gave back the tasks of running calls, because a second signal came.
+    has_cut_off: bool = field(default=False, init=False)
     #: The task that is tried while the brake is on.
     _tried: int | None = field(default=None, init=False)
 
@@ -115,7 +117,9 @@ class Loop:
         self._collect()
         stopping = self.stop.is_asked
         if self.stop.is_urgent:
-            if (error := self._let_go()) is not None:
+            error = self._let_go()
+            self.has_cut_off = self._calls > 0
+            if error is not None:
                 raise error
             return False
         if stopping and not self._is_over:
