@@ -154,18 +154,19 @@ def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
     assert (code, result["buried"]) == (expected, 1)
 
 
-@pytest.mark.parametrize(("strict", "expected"), [((), 0), (("--strict",), 4)])
-def test_work_when_all_tasks_fail_gives_up_says_so_and_if_strict_ends_with_4(
-    place: Path, queue: Queue, strict: tuple[str, ...], expected: int
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_work_when_all_tasks_fail_gives_up_says_so_and_ends_with_3(
+    place: Path, queue: Queue, processes: str
 ) -> None:
-    queue["jobs"].put_many(range(20))
+    queue["jobs"].put_many(range(50))
 
-    process = started(place, "job:fails", "--idle", "0", *strict)
+    options = ("--idle", "0", "--strict", "--processes", processes)
+    process = started(place, "job:fails", *options)
     out, err = process.communicate(timeout=WAIT)
 
-    assert (process.returncode, json.loads(out)["failed"]) == (expected, 10)
+    assert (process.returncode, json.loads(out)["gave_up"]) == (3, True)
     last = json.loads(err.splitlines()[-1])
-    said = "jobs: the loop ends; 10 tasks failed in a row"
+    said = "jobs: gave up, because call after call failed; tasks are left"
     assert (last["level"], last["note"]) == ("WARNING", said)
 
 
@@ -257,7 +258,7 @@ def test_work_when_a_process_is_killed_starts_another_and_does_all_tasks(
     assert code == 0
     # What the killed process has done since its last report is not counted.
     assert result["done"] <= 11
-    assert (result["failed"], result["buried"]) == (1, 0)
+    assert (result["failed"], result["buried"], result["died"]) == (1, 0, 1)
     assert queue.statistics("jobs")["tasks"]["total"] == 0
     # Tasks that were taken ahead lost no attempt.
     others = {f"{number} 1" for number in range(10)}

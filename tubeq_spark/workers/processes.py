@@ -150,6 +150,8 @@ class Processes:
     give_back: Callable[[Death], int]
     told: Callable[[WorkReport], object]
     silence: float = float("inf")
+    #: How many children died.
+    died: int = field(default=0, init=False)
     #: Whether a second signal cut calls off.
     has_cut_off: bool = field(default=False, init=False)
     _children: list[_Child] = field(default_factory=list, init=False)
@@ -270,7 +272,8 @@ class Processes:
         self._selector.unregister(child.pipe)
         os.close(child.pipe)
         self._children.remove(child)
-        self._before += child.report
+        # The last one to end has seen whether tasks are left.
+        self._before = replace(self._before + child.report, gave_up=child.report.gave_up)
         self.has_cut_off |= child.has_cut_off
         if code == BAD_USE:
             raise ChildFailedError(code)
@@ -280,6 +283,7 @@ class Processes:
             return
         if code in _TERMINATED and is_idle and is_asked:
             return
+        self.died += 1
         cause = _cause(code)
         death = child.death(cause)
         log.warning(
