@@ -248,6 +248,10 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "buried": (GiveBack(9, TaskState.BURIED, now_us=NOW), GRID),
     "kicked": (GiveBack(9, TaskState.READY, attempts=0, now_us=NOW), GRID),
     "undone": (GiveBack(9, TaskState.READY, untaken=True, now_us=NOW), HELD),
+    "undone_with_an_error": (
+        GiveBack(9, TaskState.READY, untaken=True, error="why", now_us=NOW),
+        HELD,
+    ),
     "delayed": (GiveBack(9, delay_us=7 * US, now_us=NOW), HELD),
     "delayed_for_ever": (GiveBack(9, delay_us=None, now_us=NOW), HELD),
     "failed": (GiveBack(9, error="it's ${bad}\n…", now_us=NOW), HELD),

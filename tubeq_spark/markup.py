@@ -141,3 +141,8 @@ def fields(caption: object, pairs: Iterable[tuple[str, object]]) -> Html:
     """A table of names and values."""
     rows = [tag("tr", tag("th", name, scope="row"), _cell(value)) for name, value in pairs]
     return tag("table", tag("caption", caption), tag("tbody", *rows))
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things: `1 task`, `2 tasks`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -13,6 +13,7 @@
   Ctrl-C and SIGTERM stop a query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
   numbers of a command line, and `plural` writes a number of things;
+- `GAVE_UP` is the message of a worker that ends because everything fails;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
 - `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
@@ -30,14 +31,16 @@ from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, note, open_spark, quiet_loggers, run_program
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.stopping import Stop
-from tubeq_spark.cli.values import plural, seconds_of, whole_of
-from tubeq_spark.markup import printable
+from tubeq_spark.cli.values import seconds_of, whole_of
+from tubeq_spark.markup import plural, printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
+from tubeq_spark.model.failures import GAVE_UP
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.streams.process import start_ticking, until_signal
 
 __all__ = [
     "EPILOG",
+    "GAVE_UP",
     "BadUseError",
     "Defaults",
     "ExitCode",

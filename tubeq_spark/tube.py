@@ -765,10 +765,10 @@ class Tube:
 
         When ten tasks in a row have failed, of all threads together, the loop takes no more tasks. It releases
         the prefetched ones and does not count the attempt. It tries one task after 10 seconds, then after growing
-        waits of up to 60: of the next 32 the one with the fewest attempts. It goes on when one succeeds. With `idle`
-        it gives up when the waits have reached 60 seconds, with `idle=0` at once. `metrics` and `health` show the
-        wait: of this queue object at once, of others after the next heartbeat. If a call with several tasks fails,
-        and 32 calls in a row with parts of them, too, the other tasks are released.
+        waits of up to 60: one with few attempts. It goes on when one succeeds. Meanwhile failures do not count as
+        attempts, for an hour. With `idle` the loop gives up when this has lasted for `idle` seconds, after a last
+        try. `metrics` and `health` show the wait. If a call with several tasks fails, and 32 calls in a row with
+        parts of them, too, the other tasks are released.
 
         If an error ends the loop, such as a dropped tube, it begins no more calls, settles the finished tasks,
         and releases the others, including those of running calls.
@@ -783,7 +783,8 @@ class Tube:
             batch: Tasks of a call at most, >= 1.
             per_utube: As for `take_many`.
             utube: As for `take`: tasks of other sub-queues are left to others.
-            idle: Seconds without a task after which the loop ends, >= 0; `None` waits forever.
+            idle: Seconds after which the loop ends, >= 0: without a task, or because all calls fail; `None` waits
+                forever.
             stop: An event that ends the loop after the running calls.
             on_error: "release"; or "bury", which buries every failed task.
             time_limit: Seconds after which a call of a coroutine function is cancelled, > 0; its task has

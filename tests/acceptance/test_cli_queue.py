@@ -157,7 +157,7 @@ def test_health_when_something_wants_attention_ends_with_1(tubeq: Tubeq) -> None
     assert [(p["kind"], p["tube"]) for p in map(json.loads, told.stdout.splitlines())] == [
         ("sweeper", tube.name)
     ]
-    assert f"sweeper: {tube.name}: 1 tasks wait for a sweep, " in said.stdout
+    assert f"sweeper: {tube.name}: 1 task due for a sweep, " in said.stdout
     tubeq.queue.sweep()
     assert tubeq(*health).stdout == "no problems\n"
     assert tubeq.json(*health) == []
@@ -385,7 +385,7 @@ def test_pause_when_a_tube_is_paused_is_told_everywhere_until_it_resumes(tubeq: 
         assert line.endswith("paused"), command
         assert [each["paused"] for each in tubeq.json(*command)] == [True]
     assert "paused: true" in tubeq("show", tube.name).stdout
-    assert f"paused: {tube.name}: is paused, and 1 tasks are ready" in tubeq("health").stdout
+    assert f"paused: {tube.name}: is paused with 1 ready task" in tubeq("health").stdout
     assert f'tubeq_paused{{tube="{tube.name}"}} 1.0' in tubeq("metrics", "--prometheus").stdout
 
     assert tubeq("resume", tube.name).stdout == f"resumed {tube.name}\n"

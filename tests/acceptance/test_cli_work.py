@@ -99,6 +99,13 @@ def in_calls(place: Path, queue: Queue, processes: str) -> subprocess.Popen[str]
     return process
 
 
+def await_stopping(process: subprocess.Popen[str], processes: str) -> None:
+    """Wait until each process has said that it stops after its call."""
+    assert process.stderr is not None
+    for _ in range(int(processes)):
+        assert json.loads(process.stderr.readline())["note"] == "stopping: 1 call in hand"
+
+
 def seen(place: Path) -> list[str]:
     """What the handlers were called with: data and attempts."""
     file = place / "seen"
@@ -147,34 +154,42 @@ def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
     assert (code, result["buried"]) == (expected, 1)
 
 
-@pytest.mark.parametrize(("strict", "expected"), [((), 0), (("--strict",), 4)])
-def test_work_when_all_tasks_fail_gives_up_says_so_and_if_strict_ends_with_4(
-    place: Path, queue: Queue, strict: tuple[str, ...], expected: int
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_work_when_all_tasks_fail_gives_up_says_so_and_ends_with_3(
+    place: Path, queue: Queue, processes: str
 ) -> None:
-    queue["jobs"].put_many(range(20))
+    queue["jobs"].put_many(range(50))
 
-    process = started(place, "job:fails", "--idle", "0", *strict)
+    options = ("--idle", "0", "--strict", "--processes", processes)
+    process = started(place, "job:fails", *options)
     out, err = process.communicate(timeout=WAIT)
 
-    assert (process.returncode, json.loads(out)["failed"]) == (expected, 10)
+    assert (process.returncode, json.loads(out)["gave_up"]) == (3, True)
     last = json.loads(err.splitlines()[-1])
-    said = "jobs: the loop ends; 10 tasks failed in a row"
+    said = "jobs: gave up, because call after call failed; tasks are left"
     assert (last["level"], last["note"]) == ("WARNING", said)
 
 
 @pytest.mark.usefixtures("ctrl_c_comes")
 @pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("is_in_background", [False, True])
 def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
-    place: Path, queue: Queue, processes: str
+    place: Path, queue: Queue, processes: str, is_in_background: bool
 ) -> None:
+    if is_in_background:
+        # So a shell starts programs in the background.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = in_calls(place, queue, processes)
 
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM if is_in_background else signal.SIGINT)
+    await_stopping(process, processes)
     process.send_signal(signal.SIGTERM)
     code, _ = ended(process)
 
-    assert code == 130
+    assert code == (143 if is_in_background else 130)
     assert queue.statistics("jobs")["tasks"]["ready"] == 20
+    stopped = {task.error for task in queue["jobs"].tasks_by_state("r") if task.attempts}
+    assert stopped == {"the worker was stopped before the call ended"}
 
 
 def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Queue) -> None:
@@ -243,7 +258,7 @@ def test_work_when_a_process_is_killed_starts_another_and_does_all_tasks(
     assert code == 0
     # What the killed process has done since its last report is not counted.
     assert result["done"] <= 11
-    assert (result["failed"], result["buried"]) == (1, 0)
+    assert (result["failed"], result["buried"], result["died"]) == (1, 0, 1)
     assert queue.statistics("jobs")["tasks"]["total"] == 0
     # Tasks that were taken ahead lost no attempt.
     others = {f"{number} 1" for number in range(10)}
@@ -282,10 +297,7 @@ def test_work_when_terminated_finishes_what_is_in_hand(
     process = in_calls(place, queue, processes)
 
     process.send_signal(signal.SIGTERM)
-    assert process.stderr is not None
-    # Each process says so.
-    for _ in range(int(processes)):
-        assert json.loads(process.stderr.readline())["note"] == "stopping: 1 call in hand"
+    await_stopping(process, processes)
     (place / "go").touch()
     code, result = ended(process)
 

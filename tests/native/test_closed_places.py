@@ -261,7 +261,7 @@ def test_health_and_why_when_a_tube_was_moved_name_the_new_place(
     old.copy_to(new, close=True)
 
     [problem] = [each for each in old.health().problems if each.kind == "paused"]
-    assert problem.message == f"was moved to {new}, and 1 tasks are ready; use the queue there"
+    assert problem.message == f"was moved to {new} with 1 ready task; use the queue there"
     assert tube.why(task).endswith(f"waits: its tube was moved to {new}, so use the queue there.")  # type: ignore[arg-type]
 
 

@@ -12,8 +12,10 @@ import pytest
 
 from tests.waiting import beat, until
 from tubeq_spark import Bury, Queue, QueueConfig
-from tubeq_spark.model.failures import PATIENCE
+from tubeq_spark.model.failures import GAVE_UP, PATIENCE
+from tubeq_spark.runtime import session
 from tubeq_spark.testing import InMemoryQueue, ManualClock
+from tubeq_spark.workers.brake import UNCOUNTED
 from tubeq_spark.workers.handlers import Ears
 from tubeq_spark.workers.start import work
 
@@ -46,6 +48,26 @@ def run(tube: Tube, handler: Callable[[Task], None], ears: Ears, **options: Any)
     return work(tube, handler, ears=ears, **usual | options)
 
 
+def run_until_done(tube: Tube, handler: Callable[[Task], None], **options: Any) -> WorkReport:
+    """Work on a tube until it has no task but buried ones."""
+    stop = threading.Event()
+
+    def look(report: WorkReport) -> None:
+        tasks = tube.statistics()["tasks"]
+        if tasks["total"] == tasks["buried"]:
+            stop.set()
+
+    return run(tube, handler, Ears(look), stop=stop, **options)
+
+
+class Leaps(ManualClock):
+    """A clock by which each pause is at least twenty seconds, for tests of hours."""
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep for longer."""
+        super().sleep(max(seconds, 20.0))
+
+
 def filled(queue: Any, tasks: int, type_name: str = "fifottl") -> Tube:
     """A tube with this number of tasks; it buries them after three attempts."""
     tube: Tube = queue.create_tube("mail", type_name, max_attempts=3)
@@ -62,10 +84,9 @@ def test_work_when_the_handler_is_down_for_a_while_keeps_the_tasks(
     with InMemoryQueue(clock) as queue:
         tube = filled(queue, 1_000)
         with caplog.at_level(logging.WARNING, "tubeq_spark.workers.brake"):
-            report = tube.work(fails_for(clock, OUTAGE), threads=threads, idle=5)
+            report = run_until_done(tube, fails_for(clock, OUTAGE), threads=threads)
 
-        assert report.buried <= threads
-        assert report.done + report.buried == 1_000
+        assert (report.done, report.buried, report.gave_up) == (1_000, 0, False)
         assert report.failed < 10 + 2 * threads + 10
         began, ended = [
             record.getMessage() for record in caplog.records if record.name.endswith("brake")
@@ -88,7 +109,7 @@ def test_metrics_and_health_when_a_loop_waits_say_so() -> None:
             seen.append(queue.metrics().tubes["mail"].failing_workers)
             fails(task)
 
-        tube.work(handler, idle=5)
+        run_until_done(tube, handler)
         assert seen[:10] == [0] * 10
         assert 1 in seen
         assert seen[-1] == queue.metrics().tubes["mail"].failing_workers == 0
@@ -99,13 +120,36 @@ def test_work_when_a_type_without_delays_is_down_keeps_the_tasks(type_name: str)
     clock = ManualClock()
     with InMemoryQueue(clock) as queue:
         tube = filled(queue, 50, type_name)
-        report = tube.work(fails_for(clock, OUTAGE), idle=5)
+        report = run_until_done(tube, fails_for(clock, OUTAGE))
         # Without delays the first task is tried again and again: ten failures bury three tasks.
-        assert report.buried <= 4
-        assert report.done + report.buried == 50
+        assert (report.done, report.buried) == (47, 3)
 
 
-def test_work_when_bad_tasks_come_first_tries_one_of_the_others() -> None:
+@pytest.mark.parametrize("type_name", ["fifottl", "utube"])
+def test_work_when_few_tasks_wait_for_a_long_outage_keeps_them(type_name: str) -> None:
+    clock = Leaps()
+    with InMemoryQueue(clock) as queue:
+        tube = queue.create_tube("mail", type_name, max_attempts=3)
+        for n in range(8):
+            tube.put(n, **({"utube": str(n)} if type_name == "utube" else {}))
+        report = run_until_done(tube, fails_for(clock, 3_000))
+        assert (report.done, report.buried) == (8, 0)
+
+
+def test_work_when_a_tube_has_only_bad_tasks_buries_them_in_the_end() -> None:
+    def handler(task: Task) -> None:
+        raise ValueError("bad")
+
+    clock = Leaps()
+    with InMemoryQueue(clock) as queue:
+        tube = filled(queue, 12)
+        report = run_until_done(tube, handler)
+        assert (report.done, report.buried) == (0, 12)
+        assert UNCOUNTED < clock.monotonic() < 2 * UNCOUNTED
+
+
+@pytest.mark.parametrize("idle", [0, 5])
+def test_work_when_bad_tasks_come_first_tries_one_of_the_others(idle: float) -> None:
     seen: list[tuple[object, int]] = []
 
     def handler(task: Task) -> None:
@@ -116,11 +160,11 @@ def test_work_when_bad_tasks_come_first_tries_one_of_the_others() -> None:
     with InMemoryQueue(ManualClock()) as queue:
         tube = filled(queue, 0)
         tube.put_many(["bad"] * 12 + ["good"] * 50)
-        report = tube.work(handler, idle=5)
+        report = tube.work(handler, idle=idle)
 
-    assert (report.done, report.buried) == (50, 12)
+    assert (report.done, report.buried, report.gave_up) == (50, 12 if idle else 0, False)
     assert seen[:11] == [("bad", 1)] * 10 + [("good", 1)]
-    # Those that were taken with it were given back without a used attempt.
+    # Those that were taken with it were given back, and this take is no attempt.
     assert [attempts for data, attempts in seen if data == "good"] == [1] * 50
 
 
@@ -182,10 +226,34 @@ def test_work_when_a_loop_waits_for_longer_than_a_lease_other_programs_see_it(
                 beat(queue._context.session)
                 waits[now] = other.metrics().tubes["mail"].failing_workers
 
-        run(tube, fails_for(clock, 9), Ears(look), idle=3)
+        run(tube, fails_for(clock, 9), Ears(look), idle=12)
 
     assert {failing for at, failing in waits.items() if 1 <= at < 10} == {1}
     assert waits[max(waits)] == 0
+
+
+def test_work_when_a_loop_begins_and_ends_to_wait_other_programs_see_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_BEAT_MOST", 1_000)
+    clock = ManualClock()
+    opened = partial(Queue, None, str(tmp_path / "q"), engine="native", clock=clock)
+    with opened() as queue, opened() as other:
+        queue.cfg(ttr=3_600)
+        tube = filled(queue, 11)
+        own, others = (
+            lambda q=q: q.metrics().tubes["mail"].failing_workers for q in (queue, other)
+        )
+        seen: list[int] = []
+
+        def look(_: object) -> None:
+            if seen[-1:] != [own()]:
+                seen.append(own())
+                until(lambda: others() == seen[-1])
+
+        run(tube, fails_for(clock, 5), Ears(look), idle=12)
+
+    assert seen == [0, 1, 0]
 
 
 def test_work_when_one_call_runs_for_long_tries_another_task_all_the_same() -> None:
@@ -204,7 +272,7 @@ def test_work_when_one_call_runs_for_long_tries_another_task_all_the_same() -> N
         ends.set()
 
     with InMemoryQueue(clock) as queue:
-        filled(queue, 100).work(handler, threads=2, idle=1)
+        run_until_done(filled(queue, 100), handler, threads=2)
 
     assert len(failed) == 11
     assert clock.monotonic() < 500
@@ -223,8 +291,9 @@ def test_work_when_a_batch_fails_again_and_again_gives_back_what_was_not_tried()
         begun = [task for task in tube.tasks_by_state("delayed") if task.attempts]
         untried = [task for task in tube.tasks_by_state("ready") if not task.attempts]
 
-    assert len(called) == PATIENCE
-    assert report.failed == len(begun) == called.count(1)
+    # The last one is the try.
+    assert len(called) == PATIENCE + 1
+    assert report.failed == len(begun) + 1 == called.count(1)
     assert len(untried) == 100 - len(begun)
 
 
@@ -248,8 +317,9 @@ def test_work_when_all_fails_during_a_commit_begins_none_of_the_other_tasks_that
         tube = filled(queue, 200)
         report = tube.work(handler, idle=0)
 
-    assert (report.done, report.failed) == (30, 10)
-    assert seen == [*range(40)]
+    assert (report.done, report.failed) == (30, 11)
+    # One of the others is tried.
+    assert seen[:-1] == [*range(40)]
 
 
 def test_work_when_a_type_without_delays_is_down_tries_at_least_once_a_minute() -> None:
@@ -276,7 +346,9 @@ def test_work_when_a_type_without_delays_is_down_tries_at_least_once_a_minute() 
     assert [round(pause / 10) for pause in pauses[9:12]] == [1, 2, 4]
 
 
-@pytest.mark.parametrize(("idle", "failed", "seconds"), [(0, 10, 0), (5, 13, 75)])
+@pytest.mark.parametrize(
+    ("idle", "failed", "seconds"), [(0, 11, 0), (5, 11, 5), (45, 13, 45), (600, 22, 600)]
+)
 def test_work_with_idle_when_a_handler_never_succeeds_gives_up_and_says_so(
     idle: float, failed: int, seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -287,12 +359,14 @@ def test_work_with_idle_when_a_handler_never_succeeds_gives_up_and_says_so(
     with InMemoryQueue(clock) as queue:
         tube = filled(queue, 100)
         report = tube.work(handler, idle=idle)
-        assert report.failed == failed
-        assert report.buried <= 1
+        assert (report.failed, report.buried, report.gave_up) == (failed, 0, True)
         assert seconds <= clock.monotonic() < seconds + 2
+        # The tries do not count as attempts. Each was of another task, which has its error.
+        tried = [task for state in "r~" for task in tube.tasks_by_state(state) if task.error]
+        assert (len(tried), sum(task.attempts for task in tried)) == (failed, 10)
     last = caplog.records[-1]
     assert last.levelno == logging.WARNING
-    assert last.getMessage() == f"mail: the loop ends; {failed} tasks failed in a row"
+    assert last.getMessage() == f"mail: {GAVE_UP}"
 
 
 def test_work_when_a_handler_buries_goes_on() -> None:

@@ -15,6 +15,7 @@ from tubeq_spark import Bury, FailedTasks, InvalidOptionError, TaskState
 from tubeq_spark.streams.process import in_thread
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 from tubeq_spark.workers.handlers import Ears
+from tubeq_spark.workers.loop import Loop
 from tubeq_spark.workers.start import work
 
 if TYPE_CHECKING:
@@ -315,6 +316,52 @@ def test_work_when_a_service_manager_and_the_parent_signal_a_child_finishes_what
     work_as_child(tube, handle, Ears(steps.append, hands_on=True))
 
     assert not left(tube, TaskState.READY)
+
+
+@pytest.mark.usefixtures("ctrl_c_comes")
+@pytest.mark.parametrize("hangs", [True, False])
+def test_work_when_a_second_signal_comes_says_whether_it_cut_a_call_off(
+    tube: Tube, hangs: bool
+) -> None:
+    tube.put("in hand")
+    cut_off, never = list[signal.Signals](), threading.Event()
+
+    def signals() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+
+    def handle(_task: Task) -> None:
+        if hangs:
+            signals()
+            never.wait(WAIT)
+
+    def told(report: WorkReport) -> None:
+        if report.done:
+            # In its next step the loop holds nothing.
+            signals()
+
+    work_as_child(tube, handle, Ears(told, cut_off=cut_off.append), idle=30)
+    never.set()
+
+    assert cut_off == [signal.SIGINT] * hangs
+
+
+def test_work_when_it_waits_for_calls_has_told_of_all_that_it_acked(
+    queue: InMemoryQueue, tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube.put_many(range(20))
+    told, acked, wait = [0], [0], Loop._wait_for_calls
+
+    def waits(loop: Loop) -> None:
+        acked.append(queue.statistics(tube.name)["tasks"]["done"])
+        assert told[-1] == acked[-1]
+        wait(loop)
+
+    monkeypatch.setattr(Loop, "_wait_for_calls", waits)
+    work_as_child(tube, nothing, Ears(lambda report: told.append(report.done)))
+
+    assert told[-1] == 20
+    assert acked[-1] > 0
 
 
 # -- time limits --------------------------------------------------------------------------------------

@@ -235,6 +235,27 @@ def test_child_when_it_ends_after_a_stop_was_asked_for_has_died_only_by_other_co
     assert logged == (died if code == "1" else [])
 
 
+class LeftAlone(Parent):
+    """It tells a child that the other one has ended."""
+
+    def told(self, report: WorkReport) -> None:
+        if len(self._processes._children) == 1:
+            (self._place / "alone").mkdir(exist_ok=True)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_parent_when_a_child_gave_up_has_given_up_unless_another_one_has_done_the_rest(
+    tmp_path: Path, is_last: bool
+) -> None:
+    child = f"""
+gives_up = is_first('a')
+tell('{{"gave_up": true}}' if gives_up else '{{"done": 1}}')
+while gives_up is {is_last} and not os.path.exists(os.path.join(sys.argv[1], 'alone')):
+    time.sleep(0.01)
+"""
+    assert LeftAlone(tmp_path, child, 2).run().gave_up is is_last
+
+
 class StoppedTwice(Parent):
     """Two signals come at once; it tells the child when it has handed them on."""
 
@@ -259,6 +280,26 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 tell('{"done": %d}' % len(came))
 """
     assert StoppedTwice(tmp_path, child).run().done == 2
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_parent_when_two_signals_come_knows_whether_a_child_was_cut_off(
+    tmp_path: Path, is_cut_off: bool
+) -> None:
+    child = f"""
+import signal
+asked = []
+for each in [signal.SIGTERM, signal.SIGINT]: signal.signal(each, lambda *_: asked.append(1))
+tell('{{"begun": [[1, 1]]}}')
+tell('{{"done": 1}}')
+while len(asked) < 2: time.sleep(0.01)
+if {is_cut_off}: tell('{{"cut_off": 15}}')
+else: tell('{{"over": [[1, 1]]}}')
+"""
+    parent = StoppedTwice(tmp_path, child)
+
+    assert parent.run().failed == 0
+    assert parent._processes.has_cut_off is is_cut_off
 
 
 class Impatient(Parent):

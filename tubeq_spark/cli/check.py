@@ -9,7 +9,7 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.values import plural
+from tubeq_spark.markup import plural
 
 if TYPE_CHECKING:
     from tubeq_spark.model.reports import CheckReport

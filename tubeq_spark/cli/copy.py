@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.values import plural
+from tubeq_spark.markup import plural
 
 
 def copy(

@@ -26,6 +26,7 @@ _STATES = tuple(map(TaskState, "tr~!-"))
 _METRICS: dict[str, Column] = {
     **{name: name for name in ("tube", "type", "ready", "taken", "delayed", "buried")},
     "oldest": table.age("oldest_ready_age"),
+    "failing": "failing_workers",
     "ending": "leases_ending",
     "unswept": "unswept",
     "since": table.age("unswept_age"),

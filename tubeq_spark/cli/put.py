@@ -17,8 +17,8 @@ from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.options import seconds, whole
 from tubeq_spark.cli.stopping import Stop
-from tubeq_spark.cli.values import plural
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
+from tubeq_spark.markup import plural
 from tubeq_spark.task import PutItem, Task
 
 

@@ -9,9 +9,9 @@ import typer
 from tubeq_spark.cli.call import Call, print_line, tube_of
 from tubeq_spark.cli.names import TubeName, Where, Yes
 from tubeq_spark.cli.options import parser, seconds, task_id
-from tubeq_spark.cli.values import plural, seconds_of, whole_of
+from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.markup import printable
+from tubeq_spark.markup import plural, printable
 from tubeq_spark.task import Task
 
 #: The argument of commands for one task.

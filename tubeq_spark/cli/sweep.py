@@ -13,7 +13,7 @@ from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.logs import log
 from tubeq_spark.cli.options import seconds
 from tubeq_spark.cli.stopping import Stop
-from tubeq_spark.cli.values import plural
+from tubeq_spark.markup import plural
 from tubeq_spark.model.error_text import reason_of
 
 if TYPE_CHECKING:

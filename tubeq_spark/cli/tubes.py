@@ -10,7 +10,7 @@ from tubeq_spark.cli.call import queue_of, tube_of
 from tubeq_spark.cli.names import TubeName, Yes, names
 from tubeq_spark.cli.options import CREATED, plain_options, with_options
 from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
-from tubeq_spark.cli.values import plural
+from tubeq_spark.markup import plural
 
 #: The columns of `tubeq stats`. `tubeq show` has the calls of all verbs.
 _COUNTS: dict[str, Column] = {

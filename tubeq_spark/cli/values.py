@@ -42,11 +42,6 @@ def whole_of(text: str, least: int | None = None, most: int | None = None) -> in
     raise ValueError(msg)
 
 
-def plural(count: int, noun: str) -> str:
-    """A number of things: `1 task`, `2 tasks`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def moment_of(text: str) -> dt.datetime:
     """A moment in ISO 8601, in UTC if it names no zone.
 

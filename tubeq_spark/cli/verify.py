@@ -10,7 +10,7 @@ import typer
 
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.options import moment
-from tubeq_spark.cli.values import plural
+from tubeq_spark.markup import plural
 
 if TYPE_CHECKING:
     from tubeq_spark.cli.call import Call

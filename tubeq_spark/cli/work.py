@@ -19,7 +19,7 @@ from tubeq_spark.cli.logs import log
 from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
 from tubeq_spark.cli.options import seconds, whole
 from tubeq_spark.cli.program import load_function
-from tubeq_spark.cli.values import plural
+from tubeq_spark.markup import plural
 from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async
 
@@ -57,7 +57,7 @@ def work(
     utube: TakenUtubes = None,
     idle: Annotated[
         float | None,
-        seconds("End after this time without a task, or if all fails for a minute (0: at once)"),
+        seconds("End after this time without a task, or give up if all calls fail for as long"),
     ] = None,
     bury: Annotated[
         bool, typer.Option("--bury", help="Bury failed tasks, instead of retrying them")
@@ -76,7 +76,7 @@ def work(
 
     Ack the task on success, retry it on an exception. SIGTERM and Ctrl-C end it after the running calls; a second
     signal releases their tasks. When ten tasks in a row have failed, it waits 10 seconds, then longer, and tries one
-    task after each wait.
+    task after each wait; exit code 3 if it gives up.
     """
     call: Call = ctx.obj
     with call.answering():
@@ -93,8 +93,7 @@ def work(
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
     elif processes > 1 or (time_limit is not None and not is_async(handler)):
-        report, cut_off = _parent(call, tube, processes, time_limit, bury)
-        _show(call, tube, report, cut_off, strict=strict)
+        _show(call, tube, *_parent(call, tube, processes, time_limit, bury), strict=strict)
     else:
         # A signal may come before the loop, when there is nothing to finish.
         with call.answering(), until_stopped(), call.opened() as queue, call.logging(tube):
@@ -139,21 +138,41 @@ def _attempts(tasks: Sequence[Task]) -> list[tuple[int, int]]:
     return [(task.task_id, task.attempts) for task in tasks]
 
 
-def _sentence(report: WorkReport) -> str:
+def _sentence(report: WorkReport, died: int = 0) -> str:
+    # What a process has done since its last line, some moments before its end, is not known.
     return (
-        f"{report.done:,} done, {report.failed:,} failed, {report.buried:,} buried "
-        f"in {report.seconds:,.1f} s"
+        "gave up: " * report.gave_up
+        + f"{'at least ' * bool(died)}{report.done:,} done, {report.failed:,} failed, "
+        + f"{report.buried:,} buried in {report.seconds:,.1f} s"
+        + f"; worker processes that died: {died}" * bool(died)
     )
 
 
 def _show(
-    call: Call, tube: str, report: WorkReport, cut_off: Signals | None, *, strict: bool
+    call: Call,
+    tube: str,
+    report: WorkReport,
+    cut_off: Signals | None,
+    died: int = 0,
+    *,
+    strict: bool,
 ) -> None:
-    """Print the report, and end with an exit code, also if a signal cut off the calls in hand."""
-    found = {"tube": tube} | asdict(report) | {"seconds": round(report.seconds, 3)}
-    call.show(found, _sentence(report))
+    """Print the report, and end with an exit code.
+
+    Args:
+        call: The call.
+        tube: The name of the tube.
+        report: The report.
+        cut_off: The first signal, if a second one cut off running calls.
+        died: How many worker processes have died.
+        strict: Whether failed tasks change the exit code.
+    """
+    found = {"tube": tube} | asdict(report) | {"seconds": round(report.seconds, 3), "died": died}
+    call.show(found, _sentence(report, died))
     if cut_off is not None:
         raise typer.Exit(128 + cut_off)
+    if report.gave_up:
+        raise typer.Exit(ExitCode.FAILED)
     fail_if_strict(report.failed + report.buried, strict=strict)
 
 
@@ -162,8 +181,12 @@ def _show(
 
 def _parent(
     call: Call, tube: str, processes: int, time_limit: float | None, buries: bool
-) -> tuple[WorkReport, Signals | None]:
-    """Run the same command in children; return their report, and the first signal if a second one cut them off."""
+) -> tuple[WorkReport, Signals | None, int]:
+    """Run the same command in children.
+
+    Returns:
+        Their report, the first signal if a second one cut them off, and how many died.
+    """
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
     from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
     from tubeq_spark.workers import processes as pool  # noqa: PLC0415
@@ -192,7 +215,7 @@ def _parent(
                 report = run.run()
         except pool.ChildFailedError as error:
             raise typer.Exit(error.code) from None
-        return report, stop.signal if stop.is_urgent else None
+        return report, stop.signal if run.has_cut_off else None, run.died
 
 
 class _Pipe:
@@ -270,5 +293,6 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
 
         # The parent settles the tasks of this process when it has died.
         pipe.write({"session": str(queue.session_uuid)})
-        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True, stopping=_log_stop)
+        listens = {"stopping": _log_stop, "cut_off": lambda by: pipe.write({"cut_off": by})}
+        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True, **listens)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

@@ -27,7 +27,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 
 from tubeq_spark import Batch, BatchReport, FailedTasks, Queue, Tube, TubeqError
 from tubeq_spark.jobs.results import ResultTable
-from tubeq_spark.programs import BadUseError, ExitCode, Stop, load_function, reason_of
+from tubeq_spark.programs import GAVE_UP, BadUseError, ExitCode, Stop, load_function, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ class Consumer:
         per_utube: The most tasks of one sub-queue in a batch, >= 1.
         retry_delay: Seconds before the tasks of a failed batch are ready again, >= 0.
         max_attempts: Bury the tasks of a failed batch that were taken so often; `None` uses the tube's option.
-        max_failures: Give up after so many failed batches in a row; 0 is never.
+        max_failures: Give up after this many failed batches in a row; 0 = never.
         halves: Whether to search a failed batch for its bad tasks; otherwise all have failed.
         done: The number of tasks that were acked.
         failed_batches: The number of batches of which no task succeeded.
@@ -111,6 +111,7 @@ class Consumer:
             in_a_row += 1
             self.failed_batches += 1
             if in_a_row == self.max_failures:
+                log.warning("%s", GAVE_UP)
                 return Ending.GAVE_UP
         return Ending.STOPPED
 

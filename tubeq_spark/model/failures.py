@@ -225,6 +225,8 @@ class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
 #: After this many failed calls in a row, the handler, or something that it needs, counts as broken. Halving a million
 #: tasks down to one needs 20 calls.
 PATIENCE = 32
+#: Why a loop ended that was not asked to end, with tasks left.
+GAVE_UP = "gave up, because call after call failed; tasks are left"
 
 
 @dataclass(slots=True)

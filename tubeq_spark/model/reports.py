@@ -129,8 +129,7 @@ class TubeMetrics:
         files: Number of data files.
         size_bytes: Their size.
         paused: Whether the tube is paused, so that takes get no tasks.
-        failing_workers: Worker loops that take no tasks for now, because all their calls failed. Those of other
-            processes are as old as their last heartbeat.
+        failing_workers: Worker loops that take no tasks for now, because all their calls fail.
     """
 
     type: str

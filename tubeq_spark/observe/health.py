@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import US, limited_us, to_us, told_drift
 from tubeq_spark.errors import QueueNotFoundError
+from tubeq_spark.markup import plural
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.observe.statistics import measure_tube, written_calls
 from tubeq_spark.storage.durability.recovery import damage
@@ -162,7 +163,7 @@ def _damage(opened: OpenedLocation, table: str, tube: str | None) -> Iterator[Pr
 
 def _bad_files(ctx: TubeContext) -> Iterator[Problem]:
     for bad in ctx.queue.engine.tables.bad_files(ctx.table.name, look=True):
-        rows = "" if bad.segment_rows is None else f" with {bad.segment_rows} rows"
+        rows = "" if bad.segment_rows is None else f" with {plural(bad.segment_rows, 'row')}"
         message = f"the data file {bad.path} {bad.fault}; all tasks of its segment{rows} wait until it is back"
         helps = "or `tubeq check --repair --accept-loss` takes it out"
         yield Problem("damage", ctx.record.name, f"{message}, {helps}")
@@ -190,15 +191,15 @@ def _tube(
     if metrics.paused and metrics.ready:
         state = "is paused" if place is None else f"was moved to {place}"
         remedy = "use the queue there" if place else f"resume it with `tubeq resume {name}`"
-        yield Problem("paused", name, f"{state}, and {metrics.ready} tasks are ready; {remedy}")
+        message = f"{state} with {plural(metrics.ready, 'ready task')}; {remedy}"
+        yield Problem("paused", name, message)
     if metrics.failing_workers > 0:
-        message = (
-            f"{metrics.failing_workers} worker loops take no tasks, because all their calls fail"
-        )
-        yield Problem("workers", name, f"{message}; their logs have the errors")
+        loops = plural(metrics.failing_workers, "worker loop")
+        message = f"{loops} stopped taking tasks, because all calls fail; the logs have the errors"
+        yield Problem("workers", name, message)
     age = metrics.unswept_age
     if age is not None and age > overdue:
-        message = f"{metrics.unswept} tasks wait for a sweep, the first for {age:.0f} s"
+        message = f"{plural(metrics.unswept, 'task')} due for a sweep, the first for {age:.0f} s"
         yield Problem("sweeper", name, f"{message}: is a sweeper running?")
     if metrics.files > files:
         message = f"{metrics.files} files: takes and sweeps read their statistics each time"

@@ -21,8 +21,9 @@ _PATIENCE = 30.0
 
 
 class _Word(Enum):
-    """What the thread is to do beside beating."""
+    """What the thread is to do now."""
 
+    BEAT = auto()
     NEW_RHYTHM = auto()
     FORGOTTEN = auto()
     STOP = auto()
@@ -70,6 +71,10 @@ class Heart:
         """Read the time between two beats again."""
         self._told.put(_Word.NEW_RHYTHM)
 
+    def beat_soon(self) -> None:
+        """Beat without waiting for the next time. Another thread beats, so the caller does not wait."""
+        self._told.put(_Word.BEAT)
+
     def forget(self) -> None:
         """End, and leave the session. For finalizers: the queue object was forgotten."""
         self._told.put(_Word.FORGOTTEN)
@@ -87,6 +92,8 @@ class Heart:
             try:
                 word = self._told.get(timeout=self._seconds_between())
             except Empty:
+                word = _Word.BEAT
+            if word is _Word.BEAT:
                 self._logged(self._beat)
                 continue
             if word is _Word.FORGOTTEN:

@@ -56,7 +56,8 @@ class Stop:
         Args:
             event: The event.
             woken: Woken when a signal comes.
-            each_once: Whether a repeated signal counts once, so that only the other signal is a second one.
+            each_once: Whether a parent process hands signals on, each one once: a repeated signal counts once, so
+                that only the other signal is a second one, and signals that the parent ignores are not ignored.
         """
         self._event = event
         self._woken = woken
@@ -80,10 +81,14 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listen to SIGTERM and Ctrl-C during a block, if this is the main thread. Ignored signals stay ignored."""
+        """Listen to SIGTERM and Ctrl-C during a block, if this is the main thread. Ignored signals stay ignored.
+
+        A parent hands on only what it does not ignore itself, so its child ignores nothing. A shell lets programs in
+        the background ignore Ctrl-C, and children inherit that.
+        """
         is_main = threading.current_thread() is threading.main_thread()
         # `None` is a handler that was not set from Python. It cannot be set again.
-        not_ours = (None, signal.SIG_IGN)
+        not_ours = (None,) if self._each_once else (None, signal.SIG_IGN)
         ours = [n for n in _SIGNALS if is_main and signal.getsignal(n) not in not_ours]
         before = {number: signal.signal(number, self._came) for number in ours}
         try:

@@ -118,13 +118,6 @@ KICK = Verb(
     "kick",
     states=[TaskState.BURIED],
 )
-#: Tasks that no handler has begun become ready, and lose no attempt.
-GIVE_BACK = Verb(
-    "give_back",
-    lambda now: GiveBack(now.fresh(), TaskState.READY, untaken=True, now_us=now.now_us),
-    "release",
-    by_holder=True,
-)
 #: A renewal changes neither the ttrs nor the ttls.
 RENEW = Verb(
     "renew",
@@ -144,6 +137,19 @@ def release(how: Release) -> Verb:
         )
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
+
+
+def give_back(error: ErrorTexts | None = None) -> Verb:
+    """Let tasks become ready as if they had not been taken. An error is kept all the same."""
+
+    def change(now: Decision) -> Change:
+        ready, now_us = TaskState.READY, now.now_us
+        return GiveBack(now.fresh(), ready, untaken=True, error=error, now_us=now_us)
+
+    return Verb("give_back", change, "release", by_holder=True)
+
+
+GIVE_BACK = give_back()
 
 
 def touch(increment_us: int) -> Verb:

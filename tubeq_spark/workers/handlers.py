@@ -34,10 +34,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed task, and the reason."""
+    """A failed task, and the reason.
+
+    Attributes:
+        task: The task.
+        reason: What the handler raised, or named.
+        counts: Whether the call counts as an attempt. If not, something else than the task has probably failed.
+    """
 
     task: Task
     reason: Reason
+    counts: bool = True
 
     @property
     def buries(self) -> bool:
@@ -60,20 +67,22 @@ class WorkReport:
         buried: Failed tasks that were buried: by `Bury`, by `on_error="bury"`, or at
             `max_attempts`.
         seconds: How long it worked, by the queue's clock.
+        gave_up: Whether a loop with `idle` ended because all calls failed, with tasks left.
     """
 
     done: int = 0
     failed: int = 0
     buried: int = 0
     seconds: float = 0.0
+    gave_up: bool = False
 
     def __add__(self, other: WorkReport) -> WorkReport:
-        """The tasks of both; the seconds are those of this one."""
-        return WorkReport(
-            self.done + other.done,
-            self.failed + other.failed,
-            self.buried + other.buried,
-            self.seconds,
+        """The tasks of both; the seconds are those of this one, and so is whether it gave up."""
+        return replace(
+            self,
+            done=self.done + other.done,
+            failed=self.failed + other.failed,
+            buried=self.buried + other.buried,
         )
 
 
@@ -108,7 +117,7 @@ class Ears:
         hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
             as SIGINT.
         stopping: Called once with the number of running calls, when the loop is asked to end after them.
-        cut_off: Called with the first signal, if a second one made the loop give back its tasks.
+        cut_off: Called with the first signal, if a second one made the loop give back tasks of running calls.
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None
@@ -137,8 +146,8 @@ def check(handler: object, time_limit: Seconds | None) -> None:
         InvalidOptionError: It cannot be called, or nothing could enforce its time limit.
     """
     if not callable(handler) or is_generator(handler):
-        refuse("handler", handler, "a function of a task, and no generator")
-    takes("handler", handler, "a function of a task")
+        refuse("handler", handler, "a function that takes a task, and not a generator")
+    takes("handler", handler, "a function that takes a task")
     if time_limit is not None and not is_async(handler):
         msg = (
             "time_limit needs an async handler, or processes (tubeq work --processes): "

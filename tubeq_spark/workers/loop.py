@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import US, to_us
-from tubeq_spark.workers.brake import LONGEST, TRIED_FROM, Brake
+from tubeq_spark.workers.brake import LONGEST, Brake
 from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.source import LOOK, at_last, log_lost
 
@@ -81,8 +81,8 @@ class Loop:
     _is_over: bool = field(default=False, init=False)
     #: Sees the outcomes of calls, also in their threads.
     brake: Brake = field(init=False)
-    #: The task that is tried while the brake is on.
-    _tried: int | None = field(default=None, init=False)
+    #: Whether it gave back the tasks of running calls, because a second signal came.
+    has_cut_off: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Begin now."""
@@ -93,13 +93,14 @@ class Loop:
             self._began
         )
         self._counts = {"done": 0, "failed": 0, "buried": 0}
-        self.brake = Brake(self.source.name, self.clock.monotonic, self.source.count)
+        patience = self.limits.idle
+        self.brake = Brake(self.source.name, self.clock.monotonic, self.source.count, patience)
 
     def run(self) -> WorkReport:
         """Work until the loop ends. If an error ends it, settle the held tasks as far as possible."""
         try:
             while self._step():
-                self.ears.progress(self._report())
+                pass
         except BaseException:
             self._let_go()
             raise
@@ -108,21 +109,27 @@ class Loop:
         return self._report()
 
     def _report(self) -> WorkReport:
-        return WorkReport(**self._counts, seconds=self.clock.monotonic() - self._began)
+        seconds = self.clock.monotonic() - self._began
+        return WorkReport(**self._counts, seconds=seconds, gave_up=self.brake.gave_up)
 
     def _step(self) -> bool:
         """Settle ended tasks, take and hand out the next ones, and wait; False if the loop is over."""
         self._collect()
-        stopping = self.stop.is_asked
+        stopping = self.stop.is_asked or self.brake.gave_up
         if self.stop.is_urgent:
-            if (error := self._let_go()) is not None:
+            error = self._let_go()
+            self.has_cut_off = self._calls > 0
+            if error is not None:
                 raise error
             return False
         if stopping and not self._is_over:
             self._is_over = True
             self._withdraw()
-            self.ears.stopping(self._calls)
+            if self.stop.is_asked:
+                self.ears.stopping(self._calls)
         self._settle(0 if stopping else self._wanted())
+        # At once: during the wait for calls this process may be killed, and its report would be lost.
+        self.ears.progress(self._report())
         self._renew()
         self._end_overdue()
         # Calls whose tasks were lost still occupy threads. The tube may have tasks for the other threads.
@@ -257,7 +264,7 @@ class Loop:
 
     def is_held(self, task: Task) -> bool:
         """Whether a call may begin with a task: its lease has not ended, as far as this loop knows."""
-        if self.brake.is_on and task.task_id != self._tried:
+        if self.brake.is_on and task.task_id != self.brake.tried:
             return False
         newest = self._in_hand.get(task.task_id)
         if newest is None or newest.attempts != task.attempts:
@@ -280,10 +287,10 @@ class Loop:
         """How many more tasks to take, for all calls and ahead."""
         if self.brake.is_on:
             # Calls that began before may run for long.
-            is_busy = self._tried in self._in_hand or self._calls >= self.limits.calls
+            is_busy = self.brake.tried in self._in_hand or self._calls >= self.limits.calls
             if is_busy or self.brake.waits:
                 return 0
-            return TRIED_FROM if self.source.takes_ahead else 1
+            return min(self.brake.choice, MOST_AHEAD) if self.source.takes_ahead else 1
         if not self.source.takes_ahead:
             # A call with fewer tasks than `batch` still occupies a thread.
             return max(0, self.limits.calls - self._calls) * self.limits.batch
@@ -309,17 +316,13 @@ class Loop:
             self.pool.submit(tasks[start : start + self.limits.batch])
 
     def _one_to_try(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """The last one with the fewest attempts, because bad tasks may come first; the others are given back."""
-        self._tried = None
-        if not tasks:
-            self.brake.rest()
-        elif not self.brake.waits:
-            self._tried = min(reversed(tasks), key=lambda task: task.attempts).task_id
+        """The one that the brake chooses; the others are given back."""
+        tried = self.brake.choose(tasks)
         for task in tasks:
-            if task.task_id != self._tried:
+            if task.task_id != tried:
                 self._end(task, begun=False)
         self._give_back()
-        return [task for task in tasks if task.task_id == self._tried]
+        return [task for task in tasks if task.task_id == tried]
 
     def _withdraw(self) -> None:
         """Withdraw tasks that were taken ahead from the pool."""
@@ -363,8 +366,8 @@ class Loop:
         if self._resumes > now:
             self.clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
-        if self.brake.waits and self.brake.is_hopeful:
-            # The tube may have tasks, so the loop is not idle.
+        if self.brake.waits:
+            # The tube may have tasks, so the loop is not idle. The brake knows when to give up.
             self._seen = now
         idle, waits = self.limits.idle, LOOK
         if self._ended:
@@ -386,7 +389,7 @@ class Loop:
         now_us, now = to_us(self.clock.now()), self.clock.monotonic()
         renews = min((_left_us(task, now_us) / US for task in self._in_hand.values()), default=LOOK)
         waits = [LOOK, max(renews, self._next_renewal - now)]
-        if self._room and not self.stop.is_asked:
+        if self._room and not self._is_over:
             waits.append(max(self._next_look, self._resumes, self._next_try) - now)
         self.pool.woken.wait(max(min(waits), 0.001))
 

@@ -67,6 +67,8 @@ class _Child:
     has_begun: bool = False
     #: The tasks in calls, by id and attempt.
     in_calls: set[tuple[int, int]] = field(default_factory=set)
+    #: Whether it gave back the tasks of running calls, because a second signal came.
+    has_cut_off: bool = False
     #: The tasks whose call has run for too long; `None` if there is none.
     overdue: set[tuple[int, int]] | None = None
     #: Why the parent has killed it.
@@ -81,6 +83,9 @@ class _Child:
             self.in_calls |= _attempts(said["begun"])
         elif "over" in said:
             self.in_calls -= _attempts(said["over"])
+        elif "cut_off" in said:
+            self.has_cut_off = True
+            self.in_calls.clear()
         elif "session" in said:
             self.session = said["session"]
         elif "overdue" in said:
@@ -145,6 +150,10 @@ class Processes:
     give_back: Callable[[Death], int]
     told: Callable[[WorkReport], object]
     silence: float = float("inf")
+    #: How many children died.
+    died: int = field(default=0, init=False)
+    #: Whether a second signal cut calls off.
+    has_cut_off: bool = field(default=False, init=False)
     _children: list[_Child] = field(default_factory=list, init=False)
     _selector: selectors.DefaultSelector = field(
         default_factory=selectors.DefaultSelector, init=False
@@ -263,15 +272,18 @@ class Processes:
         self._selector.unregister(child.pipe)
         os.close(child.pipe)
         self._children.remove(child)
-        self._before += child.report
+        # The last one to end has seen whether tasks are left.
+        self._before = replace(self._before + child.report, gave_up=child.report.gave_up)
+        self.has_cut_off |= child.has_cut_off
         if code == BAD_USE:
             raise ChildFailedError(code)
         is_idle, is_asked = not child.in_calls, self._is_ending
-        # After a second signal it has given back the tasks of its calls by itself.
+        # Calls whose tasks were lost may still run.
         if code == 0 and (is_idle or is_asked):
             return
         if code in _TERMINATED and is_idle and is_asked:
             return
+        self.died += 1
         cause = _cause(code)
         death = child.death(cause)
         log.warning(

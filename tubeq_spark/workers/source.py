@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -77,6 +78,14 @@ def _delay(failure: Failure) -> float:
     return Backoff().delay_us(failure.task.attempts, failure.task.task_id) / US
 
 
+class _Fate(Enum):
+    """What becomes of a failed task."""
+
+    RELEASED = auto()
+    GIVEN_BACK = auto()
+    BURIED = auto()
+
+
 class Source:
     """One tube, as a worker loop uses it. For one thread.
 
@@ -111,8 +120,10 @@ class Source:
         return self._tube.name
 
     def count(self, event: str) -> None:
-        """Count an event of this loop, for metrics of all programs."""
-        self._tube._ctx.events.count(event, 1)  # noqa: SLF001  (the loop is a part of the tube)
+        """Count an event of this loop, and let other programs see it at once, in `metrics` and `health`."""
+        ctx = self._tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
+        ctx.events.count(event, 1)
+        ctx.queue.session.heart.beat_soon()
 
     @property
     def takes_ahead(self) -> bool:
@@ -179,31 +190,36 @@ class Source:
         return acked, result.later, result.tasks
 
     def fail(self, failures: Sequence[Failure]) -> tuple[int, list[Task]]:
-        """Release tasks that failed, or bury them.
+        """Release tasks that failed, or bury them. If a failure does not count, its task is given back with the error.
 
         Returns:
             The number of buried tasks, and the tasks to settle later.
         """
         buried = 0
         later: list[Task] = []
-        groups: dict[bool, list[Failure]] = defaultdict(list)
+        groups: dict[_Fate, list[Failure]] = defaultdict(list)
         for failure in failures:
-            buries = self._buries or failure.buries
-            groups[buries].append(failure)
-            if not buries and not self._delays and not self._keeps:
+            fate = self._fate(failure)
+            groups[fate].append(failure)
+            if fate is _Fate.RELEASED and not self._delays and not self._keeps:
                 self.pause = max(self.pause, _delay(failure))
-        for buries, group in groups.items():
+        for fate, group in groups.items():
             errors = {each.task.task_id: each.error for each in group}
             result = self._on_held(
-                [each.task for each in group], partial(self._settle_failed, errors, buries=buries)
+                [each.task for each in group], partial(self._settle_failed, errors, fate)
             )
             buried += sum(task.state is TaskState.BURIED for task in result.tasks)
             later += result.later
         return buried, later
 
+    def _fate(self, failure: Failure) -> _Fate:
+        if self._buries or failure.buries:
+            return _Fate.BURIED
+        return _Fate.RELEASED if failure.counts else _Fate.GIVEN_BACK
+
     def keeps(self, failure: Failure) -> float:
         """Seconds for which a failed task is held before it is settled; 0 if it need not be held."""
-        if not self._keeps or self._buries or failure.buries:
+        if not self._keeps or self._fate(failure) is not _Fate.RELEASED:
             return 0.0
         # The last known options: a read could fail here.
         most = self._tube._ctx.table.max_attempts  # noqa: SLF001  (as above)
@@ -211,12 +227,14 @@ class Source:
         return 0.0 if is_last else _delay(failure)
 
     def _settle_failed(
-        self, errors: Mapping[int, BaseException | str], ids: list[int], *, buries: bool
+        self, errors: Mapping[int, BaseException | str], fate: _Fate, ids: list[int]
     ) -> list[Task]:
         texts = error_texts({task_id: errors[task_id] for task_id in ids}, ids)
-        if buries:
+        if fate is _Fate.BURIED:
             # `Tube.bury_many` would also bury a task that another consumer holds by now.
             verb = settle.bury(texts, by_holder=True)
+        elif fate is _Fate.GIVEN_BACK:
+            verb = settle.give_back(texts)
         else:
             # By a backoff, also if the tube has none.
             verb = settle.release(Release(Backoff() if self._delays else 0, texts, by_backoff=True))

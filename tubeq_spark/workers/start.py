@@ -67,7 +67,7 @@ def work(  # noqa: PLR0913  (the contract)
             loop = Loop(source, pool, ends, limits, ctx.queue.clock, ears)
             calls.is_held, calls.sees = loop.is_held, loop.brake.see
             report = loop.run()
-            if ends.is_urgent and ends.signal is not None:
+            if loop.has_cut_off and ends.signal is not None:
                 ears.cut_off(ends.signal)
             return report
     finally:
