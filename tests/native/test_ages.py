@@ -41,7 +41,6 @@ def with_an_ended_lease(tube: Tube, clock: ManualClock) -> None:
 def released(tube: Tube, clock: ManualClock) -> None:
     tube.put("a", ttr=2 * HOUR)
     task = tube.take(0)
-    assert task is not None
     clock.advance(HOUR)
     tube.release(task)
 

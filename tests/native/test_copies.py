@@ -54,7 +54,6 @@ def fill(queue: Queue) -> None:
         tube.put_arrow(KEY, key="once")
         for _ in range(3):
             task = tube.take(0)
-            assert task is not None
             tube.ack(task.task_id)
         tasks = tube.take_many(2)
         tube.bury(tasks[0].task_id)
@@ -223,7 +222,6 @@ def test_copy_when_tasks_are_taken_or_programs_run_is_refused(
     with opened(tmp_path / "source") as worker:
         tube = worker["fifo"]
         task = tube.take(0)
-        assert task is not None
         with pytest.raises(TubeBusyError, match="'fifo' has 1 taken"):
             source.copy_to(tmp_path / "copy")
         tube.release(task.task_id)

@@ -199,7 +199,6 @@ def test_tube_when_it_is_sent_to_another_process_opens_itself_there(tmp_path: Pa
         )
         assert done.stdout.decode().strip() == "from there False"
         task = tube.take(0)
-        assert task is not None
         assert task.data == "from there"
 
 

@@ -12,19 +12,14 @@ from bench import batches, threads
 from bench.__main__ import main
 from bench.bars import Bar
 from bench.direct import DirectCommits
-from bench.measure import BenchError, Samples, Spread, by_turns, timed
-from bench.report import Page, shown
+from bench.measure import BenchError, Samples, by_turns, timed
+from bench.report import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from bench.measure import Sizes
-
-
-def test_spread_of_figures_has_their_quartiles_and_their_middle() -> None:
-    assert Spread.of([5.0, 1.0, 4.0, 2.0, 3.0]) == Spread(5, 2.0, 3.0, 4.0)
-    assert Spread.of([7.0]) == Spread(1, 7.0, 7.0, 7.0)
 
 
 def test_ratio_is_the_middle_of_the_ratios_of_the_rounds() -> None:
@@ -69,15 +64,6 @@ def test_bar_is_met_on_its_side() -> None:
     assert (str(least), str(most)) == ("at least 1.5", "at most 1.5")
     assert (least.is_for("Table", "ack"), most.is_for("Table", "ack")) == (True, False)
     assert not least.is_for("Other", "ack")
-
-
-def test_figures_have_three_digits_that_say_something() -> None:
-    assert [shown(value) for value in (0.01234, 1.5, 31.26, 1234.5)] == [
-        "0.0123",
-        "1.5",
-        "31.3",
-        "1,234",
-    ]
 
 
 def test_page_has_ratios_with_bars_first_then_tables_then_what_is_lost() -> None:
