@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Row
 
-__all__ = ["COLUMNS", "KEPT", "SCHEMA", "VALUES", "Value", "expected"]
-
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
 ELSEWHERE = MOMENT.astimezone(dt.timezone(dt.timedelta(hours=5)))
 NAIVE = MOMENT.replace(tzinfo=None)

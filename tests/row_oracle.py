@@ -31,24 +31,6 @@ from tubeq_spark.model.times import FOREVER_US, US, plus
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
-__all__ = [
-    "BACKOFF",
-    "CHANGES",
-    "GRID",
-    "HELD",
-    "LEASE",
-    "NOW",
-    "SELECTIONS",
-    "TABLE",
-    "effective",
-    "row_after",
-    "seen_at",
-    "selects",
-    "taken",
-    "time_events",
-    "written",
-]
-
 
 def row_after(
     change: Change, row: StoredTask, max_attempts: int | None = None

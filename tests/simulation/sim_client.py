@@ -187,11 +187,6 @@ class Client(Store):
         )
 
 
-def _is_a_store(client: Client) -> Store:
-    """The client, for the check of types."""
-    return client
-
-
 # -- tables of object stores -----------------------------------------------------------------------
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.testing import ManualClock
 
-__all__ = ["TIME", "Model", "agree"]
-
 TIME = "time"
 """In place of a session: who ends delays, leases and lives."""
 _TIME_EVENTS = frozenset({"delay", "ttr", "ttl"})
