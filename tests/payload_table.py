@@ -181,11 +181,7 @@ KEPT: dict[str, dict[str, Any]] = {
     "at": {"aware": MOMENT, "elsewhere": MOMENT},
     "items": {"[1, None]": [1, None], "(1, 2)": [1, 2], "[2.0]": [2], "[]": []},
     "counts": {"{k: 1}": {"k": 1}},
-    "part": {
-        "{a, b}": {"a": 1, "b": "x"},
-        "{b}": {"a": None, "b": "x"},
-        "Row": {"a": 1, "b": "x"},
-    },
+    "part": {"{a, b}": {"a": 1, "b": "x"}, "{b}": {"a": None, "b": "x"}, "Row": {"a": 1, "b": "x"}},
     "deep": {"{at: aware}": {"at": [MOMENT]}},
 }
 

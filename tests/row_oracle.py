@@ -239,14 +239,8 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
         GRID,
     ),
     "buried_with_an_error": (GiveBack(9, TaskState.BURIED, error="why", now_us=NOW), GRID),
-    "failed_and_delayed": (
-        GiveBack(9, delay_us=7 * US, now_us=NOW, error="why"),
-        HELD,
-    ),
-    "failed_and_delayed_by_backoff": (
-        GiveBack(9, delay_us=BACKOFF, now_us=NOW, error="why"),
-        HELD,
-    ),
+    "failed_and_delayed": (GiveBack(9, delay_us=7 * US, now_us=NOW, error="why"), HELD),
+    "failed_and_delayed_by_backoff": (GiveBack(9, delay_us=BACKOFF, now_us=NOW, error="why"), HELD),
     "failed_each_and_delayed_by_backoff": (
         GiveBack(
             9,
@@ -256,10 +250,7 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
         ),
         HELD,
     ),
-    "failed_and_delayed_for_long": (
-        GiveBack(9, delay_us=LONG, now_us=NOW, error="why"),
-        HELD,
-    ),
+    "failed_and_delayed_for_long": (GiveBack(9, delay_us=LONG, now_us=NOW, error="why"), HELD),
     "touched": (Touch(9, 2 * US), HELD),
     "touched_for_longer_than_all_measure": (Touch(9, FOREVER_US - 30 * US), HELD),
     "renewed": (Renew(9, LEASE), HELD),

@@ -78,14 +78,7 @@ def clean_up(world: World, name: str) -> None:
 
 
 #: How often each is done, in comparison.
-ACTS: Mapping[Act, int] = {
-    append: 4,
-    delete: 3,
-    compact: 3,
-    checkpoint: 3,
-    vacuum: 3,
-    clean_up: 2,
-}
+ACTS: Mapping[Act, int] = {append: 4, delete: 3, compact: 3, checkpoint: 3, vacuum: 3, clean_up: 2}
 
 
 # -- by Spark --------------------------------------------------------------------------------------

@@ -54,11 +54,7 @@ class _Earlier(SystemClock):
 
 
 def run(
-    directory: Path,
-    seed: int,
-    steps: int,
-    every: int = 3,
-    spark: SparkSession | None = None,
+    directory: Path, seed: int, steps: int, every: int = 3, spark: SparkSession | None = None
 ) -> Outcome:
     """Run one sequence.
 

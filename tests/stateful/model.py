@@ -60,11 +60,7 @@ class Model:
     """A tube in memory, as several sessions use it; it is given the ids of the other side."""
 
     def __init__(
-        self,
-        clock: ManualClock,
-        ttrs: Mapping[str, float],
-        type_name: str,
-        **options: Any,
+        self, clock: ManualClock, ttrs: Mapping[str, float], type_name: str, **options: Any
     ) -> None:
         """Open it.
 

@@ -264,12 +264,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         """Finish tasks and take the next, of any sub-queues or of some."""
         self.exchange_some(who, self._draw_ids(data, who), count, each, utube)
 
-    @rule(
-        who=SESSIONS,
-        key=st.sampled_from("km"),
-        by_time=st.booleans(),
-        waits=WAITS,
-    )
+    @rule(who=SESSIONS, key=st.sampled_from("km"), by_time=st.booleans(), waits=WAITS)
     def end_and_put_again(self, who: str, key: str, waits: list[float], *, by_time: bool) -> None:
         """Let the task with a key end, and put the key anew, a while later each time."""
         item = (None, {"ttl": 2.0, "delay": 0.0}, key, "b")

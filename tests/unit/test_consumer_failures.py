@@ -63,10 +63,7 @@ class Results:
 def consumer(handler: Any, results: Results) -> Any:
     """A consumer of a tube."""
     return Consumer(
-        tube=cast("Any", None),
-        handler=handler,
-        results=cast("Any", results),
-        stop=lambda: False,
+        tube=cast("Any", None), handler=handler, results=cast("Any", results), stop=lambda: False
     )
 
 

@@ -11,13 +11,7 @@ import pytest
 
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import nested
-from tubeq_spark.storage.arrow.evaluate import (
-    NotByArrowError,
-    column,
-    evaluate,
-    holds,
-    of_table,
-)
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, evaluate, holds, of_table
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -38,12 +32,7 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.log.actions import DataFile, as_json
 from tubeq_spark.storage.native.file_statistics import files_of
-from tubeq_spark.storage.query import (
-    Among,
-    Struct,
-    count,
-    named,
-)
+from tubeq_spark.storage.query import Among, Struct, count, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
