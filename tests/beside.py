@@ -14,8 +14,6 @@ from tubeq_spark import Queue
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["beside_spark"]
-
 
 def beside_spark(location: str | Path, **options: Any) -> Queue:
     """A native queue at a location whose registry names Spark; a new one gets that name."""

@@ -10,8 +10,6 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-__all__ = ["CASES", "case_list", "cases_of", "cases_with_tests"]
-
 CASES = Path(__file__).with_name("CASES.md")
 TESTS = Path(__file__).with_name("acceptance")
 _SAID = re.compile(r"Cases? ((?:(?:\d{3}-|X-[A-H]|U)\d+(?:, | and )?)+)")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SHORT_LIVED", "WORKER"]
-
 #: In a minute no code runs so often that the second compiler pays: with it a session, a queue and a
 #: tube are there after 42 seconds of processor time, without it after 23. The room for code is as
 #: large as with it: half a minute of Spark fills the 48 MB of Java's own choice, and then calls fail.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.log.snapshot import Snapshot
 
-__all__ = ["FINDS", "NAMES", "agrees_with_the_library"]
-
 _LAST = "\U0010ffff"
 #: Longer than the bounds of texts in the statistics of a file, or of characters that are seldom met.
 NAMES = [

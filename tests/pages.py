@@ -13,8 +13,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DOCS", "PAGES", "ROOT", "Example", "commands", "examples"]
-
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: By their names.

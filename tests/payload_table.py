@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Row
 
-__all__ = ["COLUMNS", "KEPT", "SCHEMA", "VALUES", "Value", "expected"]
-
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
 ELSEWHERE = MOMENT.astimezone(dt.timezone(dt.timedelta(hours=5)))
 NAIVE = MOMENT.replace(tzinfo=None)
@@ -183,11 +181,7 @@ KEPT: dict[str, dict[str, Any]] = {
     "at": {"aware": MOMENT, "elsewhere": MOMENT},
     "items": {"[1, None]": [1, None], "(1, 2)": [1, 2], "[2.0]": [2], "[]": []},
     "counts": {"{k: 1}": {"k": 1}},
-    "part": {
-        "{a, b}": {"a": 1, "b": "x"},
-        "{b}": {"a": None, "b": "x"},
-        "Row": {"a": 1, "b": "x"},
-    },
+    "part": {"{a, b}": {"a": 1, "b": "x"}, "{b}": {"a": None, "b": "x"}, "Row": {"a": 1, "b": "x"}},
     "deep": {"{at: aware}": {"at": [MOMENT]}},
 }
 

@@ -14,8 +14,6 @@ from tests.jvm_options import SHORT_LIVED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ROOT", "built_wheel", "conversing", "environment", "ran", "served", "started"]
-
 ROOT = Path(__file__).parents[1]
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
 
-__all__ = ["counted", "everything", "select"]
-
 
 def select(
     table: str, *columns: str, where: Expression | None = None, order: Sequence[str] = ()

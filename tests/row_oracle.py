@@ -30,24 +30,6 @@ from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
-__all__ = [
-    "BACKOFF",
-    "CHANGES",
-    "GRID",
-    "HELD",
-    "LEASE",
-    "NOW",
-    "SELECTIONS",
-    "TABLE",
-    "effective",
-    "row_after",
-    "seen_at",
-    "selects",
-    "taken",
-    "time_events",
-    "written",
-]
-
 
 def row_after(
     change: Change, row: StoredTask, max_attempts: int | None = None
@@ -260,14 +242,8 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
         GRID,
     ),
     "buried_with_an_error": (GiveBack(9, TaskState.BURIED, error="why", now_us=NOW), GRID),
-    "failed_and_delayed": (
-        GiveBack(9, delay_us=7 * US, now_us=NOW, error="why"),
-        HELD,
-    ),
-    "failed_and_delayed_by_backoff": (
-        GiveBack(9, delay_us=BACKOFF, now_us=NOW, error="why"),
-        HELD,
-    ),
+    "failed_and_delayed": (GiveBack(9, delay_us=7 * US, now_us=NOW, error="why"), HELD),
+    "failed_and_delayed_by_backoff": (GiveBack(9, delay_us=BACKOFF, now_us=NOW, error="why"), HELD),
     "failed_each_and_delayed_by_backoff": (
         GiveBack(
             9,
@@ -277,10 +253,7 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
         ),
         HELD,
     ),
-    "failed_and_delayed_for_long": (
-        GiveBack(9, delay_us=LONG, now_us=NOW, error="why"),
-        HELD,
-    ),
+    "failed_and_delayed_for_long": (GiveBack(9, delay_us=LONG, now_us=NOW, error="why"), HELD),
     "touched": (Touch(9, 2 * US), HELD),
     "touched_for_longer_than_all_measure": (Touch(9, FOREVER_US - 30 * US), HELD),
     "renewed": (Renew(9, LEASE), HELD),

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.session import Session
 
-__all__ = ["beat", "until"]
-
 #: Seconds; on a machine that others use anything may take long.
 _WAIT = 120.0
 

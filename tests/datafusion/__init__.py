@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from tests.datafusion.text import DataFusionRenderer
+from tubeq_spark.clock import US
+from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import held
+from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.query import Function, Struct, node
 from tubeq_spark.storage.rows import with_leaves
+from tubeq_spark.storage.spark.render import Renderer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tubeq_spark.storage.query import Select
+    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.query import Aggregate, Select
+
 
 _SETTINGS = {
     # Strings as Delta and older readers know them.
@@ -83,3 +89,106 @@ def _plain_leaf(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_binary_view(kind):
         return pa.binary()
     return kind
+
+
+# -- SQL for DataFusion ----------------------------------------------------------------------------
+
+
+#: The Arrow type of a column of moments.
+_MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
+
+
+class DataFusionRenderer(Renderer):
+    """Spark's renderer with the differences of DataFusion."""
+
+    def __init__(self, table: Callable[[str], str] = lambda name: name) -> None:
+        """Render for DataFusion; `table` maps the SQL name of a table to its alias."""
+        super().__init__()
+        self._table = table
+
+    def table(self, name: str) -> str:
+        """The name of a table."""
+        return self._table(name)
+
+    def source(self, name: str) -> str:
+        """The name of a source."""
+        return f"tubeq_{name}"
+
+    def inline(self, rows: pa.Table) -> str:
+        """Rows as an inline table."""
+        return f"({super().inline(rows)})"
+
+    def expression(self, expression: Expression) -> str:  # noqa: PLR0911  (one of each)
+        """The text of an expression."""
+        match node(expression):
+            case nodes.Quotient(part, by):
+                return f"{self.operand(part)} / {by}"
+            case nodes.Length(part):
+                return f"character_length({self.expression(part)})"
+            case nodes.Seconds(part):
+                amount = self.operand(part)
+                return f"CAST({amount} AS DOUBLE) / CAST({US} AS DOUBLE)"
+            case nodes.Micros(part):
+                return f"CAST({self.expression(part)} AS BIGINT)"
+            case nodes.Moment(part):
+                return self.moment(self.expression(part))
+            case Struct(fields):
+                values = (f"'{name}', {self.expression(value)}" for name, value in fields.items())
+                return f"named_struct({', '.join(values)})"
+            case _:
+                return super().expression(expression)
+
+    def literal(self, literal: nodes.Literal) -> str:  # noqa: PLR0911  (one of each)
+        """The text of a literal."""
+        value: Any = literal.value
+        match literal.type:
+            case Type.BIGINT:
+                return "CAST(NULL AS BIGINT)" if value is None else str(int(value))
+            case Type.STRING:
+                if value is None:
+                    return "CAST(NULL AS VARCHAR)"
+                return f"""'{value.replace("'", "''")}'"""
+            case Type.DOUBLE if value is not None:
+                return f"CAST({float(value)!r} AS DOUBLE)"
+            case Type.COUNTS if value is None:
+                return "NULL"
+            case Type.TIMESTAMP:
+                return self.moment("NULL" if value is None else str(int(value)))
+            case _:
+                return super().literal(literal)
+
+    def counts(self, value: Mapping[str, int]) -> str:
+        """The text of a mapping from integers."""
+        if not value:
+            # An empty array has no type of its own.
+            none = [f"arrow_cast(make_array(), 'List({t})')" for t in ("Utf8", "Int64")]
+            return f"map({', '.join(none)})"
+        names = (self.literal(nodes.Literal(name, Type.STRING)) for name in value)
+        return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
+
+    def order(self, columns: Sequence[str], *, descending: bool = False) -> str:
+        """Columns to sort by. DataFusion sorts NULL last by default, Spark first."""
+        turned = "DESC NULLS LAST" if descending else "NULLS FIRST"
+        return ", ".join(f"{name} {turned}" for name in columns)
+
+    def moment(self, part: str) -> str:
+        """A number as a timestamp, exact to the microsecond also for distant times."""
+        return f"arrow_cast({part}, {_MOMENT})"
+
+    def aggregate(self, aggregate: Aggregate) -> str:
+        """A value for each group of rows."""
+        if aggregate.part is None:
+            return "count(*)"
+        part = self.expression(aggregate.part)
+        match aggregate.function:
+            case Function.COUNT_IF:
+                return f"count(*) FILTER (WHERE {part})"
+            case Function.MAX_BY if aggregate.by is not None:
+                by = self.expression(aggregate.by)
+                # Rows without a measure do not count, even if no row has one.
+                return f"first_value({part} ORDER BY {by} DESC) FILTER (WHERE {by} IS NOT NULL)"
+            case Function.COLLECT:
+                chosen = f"array_agg(DISTINCT {part}) FILTER (WHERE {part} IS NOT NULL)"
+                return f"coalesce({chosen}, make_array())"
+            case _:
+                return super().aggregate(aggregate)

@@ -1,6 +1,4 @@
-"""Runs programs of Spark on the S3 of the tests: `python -m tests.integration.spark_on_s3 PROGRAM URL LOCATION`.
-
-`python -m tests.integration.spark_on_s3 rounds` starts an S3 of its own and counts the requests of verbs.
+"""Puts and takes by Spark on the S3 of the tests: `python -m tests.integration.spark_on_s3 URL LOCATION`.
 
 The session reaches it by Hadoop's client, which is downloaded when it is first needed (700 MB).
 """
@@ -11,30 +9,23 @@ import importlib.metadata
 import json
 import re
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 
-from tests.concurrency.s3_store import Store, served
 from tests.jvm_options import SHORT_LIVED
 from tubeq_spark import Queue, StoreError, local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from tubeq_spark import Batch
 
 #: How a program ends that has no session.
 NO_SESSION = 77
 #: Tasks of a put, and of a take.
 ROWS, BATCH = 50, 30
-#: How often each verb is measured.
-TIMES = 3
 _EXCLUDED = "spark.jars.excludes"
 
 
@@ -95,53 +86,15 @@ def verbs(spark: SparkSession, location: str) -> None:
         tell(limited=[*puts, limited.put_df(rows(spark, 0, 5)).count, limited.df().count()])
 
 
-def rounds(spark: SparkSession, location: str) -> None:
-    """Tell of each verb how many requests it needs, and how many of them in sequence, with 50 ms for each answer."""
-    store = Store(sys.argv[2])
-    store.delay(0.05)
-    with Queue(spark, location) as queue:
-        tube = queue.create_tube("work", "fifottl", ttr=3600)
-        for _ in range(TIMES):
-            frame = spark.range(0, 1_000, 1, 2).selectExpr("CAST(id AS STRING) AS data")
-            tell(verb="put_df of 1000", **cost_of(store, lambda frame=frame: tube.put_df(frame)))
-            for _ in range(2):
-                batches: list[Batch] = []
-                tell(
-                    verb="take_df of 500",
-                    **cost_of(store, lambda batches=batches: batches.append(tube.take_df(500))),
-                )
-                (batch,) = batches
-                tell(verb="its rows", **cost_of(store, batch.df.collect))
-                tell(verb="its ack", **cost_of(store, batch.ack))
-
-
-def cost_of(store: Store, act: Callable[[], object]) -> dict[str, float]:
-    """The requests of a verb, those in sequence, and its seconds."""
-    store.requests()
-    began = time.perf_counter()
-    act()
-    seconds = time.perf_counter() - began
-    found, in_sequence = store.rounds()
-    return {"requests": found, "in_sequence": in_sequence, "seconds": round(seconds, 3)}
-
-
-PROGRAMS: dict[str, Callable[[SparkSession, str], None]] = {"verbs": verbs, "rounds": rounds}
-
-
 def main() -> None:
-    """Run a program."""
-    if sys.argv[1:] == [rounds.__name__]:
-        with served() as store:
-            sys.argv += [store.url, "s3a://bucket/queue"]
-            main()
-        return
-    program, url, location = sys.argv[1:4]
+    """Start a session, and call the verbs."""
+    url, location = sys.argv[1:3]
     try:
         spark = session(url)
     except (StoreError, OSError) as error:
         sys.stderr.write(str(error))
         sys.exit(NO_SESSION)
-    PROGRAMS[program](spark, location)
+    verbs(spark, location)
     spark.stop()
 
 

@@ -37,10 +37,10 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "TUBEQ_ENGINE": "auto"}
 
 
-def run(store: Store, program: str, location: str) -> dict[str, Any]:
-    """What a program tells."""
+def run(store: Store, location: str) -> dict[str, Any]:
+    """What the program tells."""
     done = subprocess.run(
-        [*PROGRAM, program, store.url, location],
+        [*PROGRAM, store.url, location],
         cwd=ROOT,
         env=environment(),
         capture_output=True,
@@ -58,7 +58,7 @@ def run(store: Store, program: str, location: str) -> dict[str, Any]:
 
 
 def test_spark_on_s3_when_it_puts_and_takes_commits_by_the_native_engine(store: Store) -> None:
-    told = run(store, "verbs", "s3a://bucket/queue")
+    told = run(store, "s3a://bucket/queue")
 
     assert told == {
         "engine": "native",

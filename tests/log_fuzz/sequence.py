@@ -54,11 +54,7 @@ class _Earlier(SystemClock):
 
 
 def run(
-    directory: Path,
-    seed: int,
-    steps: int,
-    every: int = 3,
-    spark: SparkSession | None = None,
+    directory: Path, seed: int, steps: int, every: int = 3, spark: SparkSession | None = None
 ) -> Outcome:
     """Run one sequence.
 
@@ -73,9 +69,7 @@ def run(
     world = World(directory, seed)
     acts: dict[Act, int] = {**verbs.VERBS, **library.ACTS}
     if spark is not None:
-        from tests.log_fuzz.spark_acts import acts_of  # noqa: PLC0415  few have Spark
-
-        acts |= acts_of(spark)
+        acts |= library.acts_of(spark)
     done: list[str] = []
     with _settings(world):
         for step in range(1, steps + 1):

@@ -33,9 +33,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=["native", "memory"])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    """A queue on local files, and one in memory, by the system's clock."""
-    with InMemoryQueue() if request.param == "memory" else opened(tmp_path) as queue:
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
+    """A queue on local files, and one in memory."""
+    is_native = request.param == "native"
+    with opened(tmp_path, clock=clock) if is_native else InMemoryQueue(clock) as queue:
         yield queue
 
 

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.support import opened
-from tubeq_spark.testing import InMemoryQueue, ManualClock
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from tubeq_spark import Tube
+    from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
 
 HOUR = 3_600
-
-
-@pytest.fixture(params=["native", "memory"])
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """A queue on either."""
-    clock = ManualClock()
-    is_native = request.param == "native"
-    with opened(tmp_path, clock=clock) if is_native else InMemoryQueue(clock) as found:
-        yield found
 
 
 def delayed(tube: Tube, clock: ManualClock) -> None:
@@ -41,7 +29,6 @@ def with_an_ended_lease(tube: Tube, clock: ManualClock) -> None:
 def released(tube: Tube, clock: ManualClock) -> None:
     tube.put("a", ttr=2 * HOUR)
     task = tube.take(0)
-    assert task is not None
     clock.advance(HOUR)
     tube.release(task)
 
@@ -55,25 +42,27 @@ def kicked(tube: Tube, clock: ManualClock) -> None:
 @pytest.mark.parametrize("sweeps", [False, True])
 @pytest.mark.parametrize("begin", [delayed, with_an_ended_lease, released, kicked])
 def test_ages_when_a_task_becomes_ready_after_an_hour_begin_then(
-    queue: Any, begin: Callable[[Tube, ManualClock], None], sweeps: bool
+    anywhere: Queue, clock: ManualClock, begin: Callable[[Tube, ManualClock], None], sweeps: bool
 ) -> None:
-    tube, clock = queue.create_tube("work", "fifottl"), queue._context.clock
+    tube = anywhere.create_tube("work", "fifottl")
     begin(tube, clock)
     clock.advance(5)
     if sweeps:
-        queue.sweep()
+        anywhere.sweep()
     clock.advance(5)
 
-    found = queue.metrics().tubes["work"]
+    found = anywhere.metrics().tubes["work"]
     assert (found.ready, found.oldest_ready_age, found.oldest_put_age) == (1, 10, HOUR + 10)
 
 
-def test_ages_when_tasks_were_put_begin_at_the_first_put(queue: Any) -> None:
-    tube, clock = queue.create_tube("work", "fifottl"), queue._context.clock
-    assert queue.metrics().tubes["work"].oldest_ready_age is None
+def test_ages_when_tasks_were_put_begin_at_the_first_put(
+    anywhere: Queue, clock: ManualClock
+) -> None:
+    tube = anywhere.create_tube("work", "fifottl")
+    assert anywhere.metrics().tubes["work"].oldest_ready_age is None
     for _ in range(2):
         tube.put("a")
         clock.advance(7)
 
-    found = queue.metrics().tubes["work"]
+    found = anywhere.metrics().tubes["work"]
     assert (found.oldest_ready_age, found.oldest_put_age) == (14, 14)

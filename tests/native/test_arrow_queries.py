@@ -12,23 +12,16 @@ import pytest
 
 from tests.datafusion import answered
 from tests.native import grid
-from tests.unit.golden.sample_values import LATER, NOW
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.failures import Backoff
 from tubeq_spark.storage.arrow import by_row
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
-    Expression,
-    Micros,
-    Quotient,
-    Type,
     case,
     integer,
     literal,
-    null,
     row,
 )
 from tubeq_spark.storage.native import small_files
@@ -46,7 +39,6 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.tables import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -149,35 +141,7 @@ def test_queries_of_the_cases_when_asked_find_rows_of_each_table(
     assert len(empty) <= 4
 
 
-# -- conditions and values that no case has: `tests/unit/test_expressions.py` has each node by itself ----
-
-TEXTS = ("plain", None, "O'Neil")
-CONDITIONS: dict[str, Expression] = {
-    "over": ~predicates.is_alive(NOW),
-    "of sub-queues": predicates.of_utubes(TEXTS),
-    "of NULL": predicates.of_utubes([None]),
-    "in a state that owners end": predicates.effective_state(NOW, None, over=["session/1"]) == "t",
-    "in no state": predicates.effective_state(NOW, None).is_null(),
-    "named or not": R.task_id.is_in([1, 2, 999]) | R.utube.is_in(["plain", ""]),
-    "neither": R.task_id.not_in([1, 2]) & ~R.utube.is_in(["plain", ""]),
-    "an end": R.claim == -(2**63),
-    "the other end": R.task_id >= 2**63 - 1,
-    "NULL": null(Type.BOOLEAN),
-    "false": FALSE,
-}
-
-
-VALUES: dict[str, Expression] = {
-    "moment": Micros(R.next_event),
-    "later": predicates.plus_us(R.next_event, 60_000_000, LATER),
-    "due": predicates.due_at(),
-    "readied": predicates.readied_state(2),
-    "product": R.attempts * 2 - Quotient(R.segment, 1000) * (R.attempts + 1) * 2,
-    "backoff": predicates.backoff_us(Backoff(2, 3, 90, 0.5)),
-    "NULL of a count": integer(None),
-    "a condition": ~(R.state == "r") & (R.ttl > 5),
-}
-
+# -- groups and orders that no case has: `tests/unit/test_expressions.py` has conditions and values ------
 
 LONG = R.ttl > 5
 GROUPS: dict[str, dict[str, Any]] = {
@@ -229,13 +193,6 @@ ORDERS: dict[str, dict[str, Any]] = {
     "more than there are": {"limit": 2**40},
 }
 MADE = {
-    **{
-        f"rows {said}": Select("", named("task_id", "segment"), c) for said, c in CONDITIONS.items()
-    },
-    **{
-        f"value {said}": Select("", {"task_id": R.task_id, "x": value}, MINE, order=["task_id"])
-        for said, value in VALUES.items()
-    },
     **{f"groups {said}": Select("", **({"where": MINE} | of)) for said, of in GROUPS.items()},
     **{
         f"{said} by {order[0]}": Select("", named(*order), MINE, order=order, **how)

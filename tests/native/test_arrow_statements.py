@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.native import grid
-from tests.native.support import NOW, new_rows
-from tubeq_spark.model.changes import Every, Move, Renew
-from tubeq_spark.model.takes import NewLease
+from tubeq_spark.model.changes import Every, Move
 from tubeq_spark.storage.arrow import by_row
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.statement import Matching, RefusedError
@@ -29,7 +27,6 @@ from tubeq_spark.storage.expression import (
     null,
     row,
 )
-from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.statement import Affected, Clause, Statement
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 
@@ -164,9 +161,8 @@ def test_clauses_when_several_apply_are_the_first_one() -> None:
 
 
 def test_row_that_stays_for_the_change_feed_counts_as_removed() -> None:
-    statement = Statement("tube", [Clause({"tube": literal(-TUBE)})])
-    there = [{"segment": 5, "tube": TUBE, "task_id": 1}]
-    found = changed(statement, grid.table_of_dicts(there, grid.SCHEMAS["tube"]))
+    there = grid.table_of_dicts([{"tube": TUBE, "task_id": 1}], grid.SCHEMAS["tube"])
+    found = changed(Statement("tube", [Clause({"tube": literal(-TUBE)})]), there)
     assert (found.affected, found.rows.total()) == (Affected(deleted=1), 1)
 
 
@@ -198,38 +194,13 @@ def test_row_when_one_clause_fails_for_it_refuses_the_statement() -> None:
     assert decided(merge(BY_ID, MOVE, [(1, None), (9, None)], FAILS), SOME) is None
 
 
-@pytest.mark.parametrize("count", [1, 300])
-def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none(
-    count: int,
-) -> None:
+def test_settlement_of_many_tasks_when_they_are_there_moves_all_and_else_none() -> None:
+    """It names so many that those which a part does not have are left out first."""
     named = {"segment": pa.int64(), "task_id": pa.int64()}
-    chosen = table_of([(-5, number) for number in range(count)], named)
+    chosen = table_of([(-5, number) for number in range(300)], named)
     statement = TubeWriter(grid.table_of_tube()).settle(chosen, [(Every(), Move(-41))])
-    there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(count + 2)]
-    schema = grid.SCHEMAS["tube"]
+    there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(302)]
+    rows = grid.table_of_dicts(there, grid.SCHEMAS["tube"])
 
-    found = changed(statement, grid.table_of_dicts(there, schema))
-
-    assert found.affected == Affected(updated=count)
-    assert decided(statement, grid.table_of_dicts(there[1:], schema)) is None
-
-
-@pytest.mark.parametrize(("tube", "inserted"), [(TUBE, 0), (TUBE + 1, 3), (-TUBE, 3), (None, 3)])
-def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
-    tube: int | None, inserted: int
-) -> None:
-    rows = new_rows(10, [1, 2, 3], utube=[None, "a", "O'Neil"])
-    statement = TubeWriter(grid.table_of_tube()).put(rows, 3, [10])
-    there = grid.table_of_dicts([{"segment": 0, "tube": tube}], grid.SCHEMAS["tube"])
-    assert changed(statement, there).affected == Affected(inserted=inserted)
-
-
-def test_lease_when_its_end_is_past_all_numbers_is_refused() -> None:
-    renewal = Renew(-50, NewLease("session/1", NOW))
-    statement = TubeWriter(grid.table_of_tube()).settle(whole_segments([10]), [(Every(), renewal)])
-    there = [
-        {"segment": 10, "tube": TUBE, "task_id": 1, "state": "r", "ttr": 2**63 - 1},
-        {"segment": 10, "tube": TUBE, "task_id": 2, "state": "r", "ttr": 7},
-    ]
-    with pytest.raises(pa.ArrowInvalid, match="overflow"):
-        decided(statement, grid.table_of_dicts(there, grid.SCHEMAS["tube"]))
+    assert changed(statement, rows).affected == Affected(updated=300)
+    assert decided(statement, rows.slice(1)) is None

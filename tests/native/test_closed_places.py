@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    Before = Callable[[Any, str, Callable[[], object]], None]
+
 
 def opened(place: Path | str, clock: ManualClock) -> Queue:
     return Queue(None, place, engine="native", create=False, clock=clock)
@@ -53,18 +55,21 @@ def other(old: Queue, clock: ManualClock) -> Iterator[Queue]:
         yield queue
 
 
-def before(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], object]
-) -> None:
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> Before:
     """Do something before the next call of a function."""
-    real = getattr(owner, name)
 
-    def run(*args: Any, **more: Any) -> Any:
-        monkeypatch.setattr(owner, name, real)
-        act()
-        return real(*args, **more)
+    def patch(owner: Any, name: str, act: Callable[[], object]) -> None:
+        real = getattr(owner, name)
 
-    monkeypatch.setattr(owner, name, run)
+        def run(*args: Any, **more: Any) -> Any:
+            monkeypatch.setattr(owner, name, real)
+            act()
+            return real(*args, **more)
+
+        monkeypatch.setattr(owner, name, run)
+
+    return patch
 
 
 def test_copy_when_it_closes_the_old_place_names_the_new_one_there(
@@ -109,18 +114,14 @@ def test_copy_when_it_closes_the_old_place_names_the_new_one_there(
 
 
 def test_copy_when_a_put_comes_while_it_closes_the_old_place_opens_it_again(
-    old: Queue,
-    other: Queue,
-    clock: ManualClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    old: Queue, other: Queue, clock: ManualClock, tmp_path: Path, before: Before
 ) -> None:
     queue = old
     tube = queue.create_tube("work")
     tube.put("a")
     late = other["work"]
     # It has not yet seen that the tube was moved.
-    monkeypatch.setattr(clock, "sleep", lambda _: late.put("late"))
+    before(clock, "sleep", lambda: late.put("late"))
     with pytest.raises(TubeBusyError, match="tube 'work' was changed while it was copied"):
         queue.copy_to(tmp_path / "new", close=True)
 
@@ -130,7 +131,7 @@ def test_copy_when_a_put_comes_while_it_closes_the_old_place_opens_it_again(
 
 
 def test_put_when_it_waits_for_room_and_the_tube_is_moved_is_refused(
-    old: Queue, other: Queue, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: Queue, other: Queue, clock: ManualClock, tmp_path: Path, before: Before
 ) -> None:
     tube = old.create_tube("small", "limfifottl", capacity=1)
     first = tube.put("a")
@@ -139,7 +140,7 @@ def test_put_when_it_waits_for_room_and_the_tube_is_moved_is_refused(
         other.tube("small").delete(first)  # type: ignore[arg-type]
         other.copy_to(tmp_path / "new", close=True)
 
-    before(monkeypatch, clock, "sleep", make_room_and_move)
+    before(clock, "sleep", make_room_and_move)
 
     with pytest.raises(StoreError, match="was moved to"):
         tube.put("b", timeout=60)
@@ -149,17 +150,12 @@ def test_put_when_it_waits_for_room_and_the_tube_is_moved_is_refused(
 
 @pytest.mark.parametrize("urgent", [False, True])
 def test_put_when_suspended_until_the_tube_is_moved_does_not_succeed(
-    old: Queue,
-    other: Queue,
-    clock: ManualClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    urgent: bool,
+    old: Queue, other: Queue, clock: ManualClock, tmp_path: Path, before: Before, urgent: bool
 ) -> None:
     tube = old.create_tube("work", "fifottl")
     tube.put("a")
     verb = (lambda: Queue15(old).urgent("work", "b")) if urgent else (lambda: tube.put("b"))
-    before(monkeypatch, put, "prepare", lambda: other.copy_to(tmp_path / "new", close=True))
+    before(put, "prepare", lambda: other.copy_to(tmp_path / "new", close=True))
 
     with pytest.raises(CommitUnknownError, match=r"perhaps not where .* was moved to"):
         verb()
@@ -173,13 +169,12 @@ def test_put_when_suspended_until_the_tube_is_moved_does_not_succeed(
 
 @pytest.mark.parametrize("late", [False, True])
 def test_create_tube_when_the_place_is_closed_is_refused(
-    old: Queue, other: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+    old: Queue, other: Queue, tmp_path: Path, before: Before, late: bool
 ) -> None:
     old.create_tube("work").put("a")
     if late:
         # The place is closed between its first look and its commit.
-        make = lambda: other.copy_to(tmp_path / "new", close=True)  # noqa: E731
-        before(monkeypatch, tubes, "_make_unused", make)
+        before(tubes, "_make_unused", lambda: other.copy_to(tmp_path / "new", close=True))
     else:
         other.copy_to(tmp_path / "new", close=True)
 
@@ -194,12 +189,7 @@ def test_create_tube_when_the_place_is_closed_is_refused(
 
 @pytest.mark.parametrize("name", ["alter", "resume", "drop"])
 def test_copy_when_the_registry_changes_while_it_closes_the_old_place_is_refused(
-    old: Queue,
-    other: Queue,
-    clock: ManualClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+    old: Queue, other: Queue, clock: ManualClock, tmp_path: Path, before: Before, name: str
 ) -> None:
     for each in ("work", "rest"):
         old.create_tube(each).put("a")
@@ -209,7 +199,7 @@ def test_copy_when_the_registry_changes_while_it_closes_the_old_place_is_refused
         "resume": lambda: (late.resume(), late.put("b")),
         "drop": other["rest"].drop,
     }
-    before(monkeypatch, clock, "sleep", acts[name])
+    before(clock, "sleep", acts[name])
 
     with pytest.raises((TubeBusyError, StoreError), match="was"):
         old.copy_to(tmp_path / "new", close=True)

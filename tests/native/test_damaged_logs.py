@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tubeq_spark.storage.log.commit_text import fault_of
 
 from tests.native.damage import PLANTED, checkpoint, commit
 from tests.native.logs import aged, versions
 from tests.native.support import opened
 from tubeq_spark import StoreError
 from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.actions import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,6 +70,11 @@ def test_verbs_when_a_commit_is_damaged_or_missing_name_it_and_write_nothing(
         assert problem.tube == "work"
         assert commit(place, 9).name in problem.message
         assert set(queue.statistics()) == {"other"}
+
+
+def test_commit_of_ours_cut_anywhere_has_a_fault() -> None:
+    text = encoded([{"commitInfo": {}}, {"remove": {"path": "x\u2028y"}}, {"add": {"path": "z"}}])
+    assert [size for size in range(len(text) + 1) if not fault_of(text[:size])] == [len(text)]
 
 
 @pytest.mark.parametrize("text", ["", "{}\n", "\0" * 100])

@@ -163,7 +163,6 @@ def test_verbs_below_commit_sync_nothing_themselves(
         tube = queue.create_tube("work")
         tube.put("first")
         task = tube.take(0)
-        assert task is not None
         assert syncs.of(lambda: tube.ack(task.task_id)) == []
         assert syncs.of(lambda: tube.put("a")) == []
         background.flush_now()

@@ -81,7 +81,6 @@ def test_verb_when_its_tube_got_a_feature_that_is_not_known_names_it(
         tube = queue.create_tube("work")
         tube.put_many(["a", "b"])
         task = tube.take(timeout=0)
-        assert task is not None
         protocol = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": version}
         protocol |= {"writerFeatures": writers} if version == 7 else {}
         protocol |= {"readerFeatures": readers} if readers else {}

@@ -101,7 +101,6 @@ def test_log_with_150_versions_whose_files_were_vacuumed_is_left_as_it_is(
         for number in range(75):
             tube.put(number, pri=1)
             task = tube.take(0)
-            assert task is not None
             tube.ack(task.task_id)
     table, log = tmp_path / "work", tmp_path / "work" / "_delta_log"
     now = DeltaTable(str(table))
@@ -119,7 +118,6 @@ def test_log_with_150_versions_whose_files_were_vacuumed_is_left_as_it_is(
     assert {file: file.read_bytes() for file in log.iterdir() if file.is_file()} == before
     with Queue(None, str(tmp_path), engine="native") as queue:
         task = queue["work"].take(0)
-        assert task is not None
         assert task.data == "old"
 
 

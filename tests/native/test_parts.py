@@ -37,7 +37,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def files_of(place: Place) -> tuple[set[str], set[str]]:
     """The data files of the tube: those in its directory, and those of its newest version."""
     directory = path_of(place.tube)
-    assert directory is not None
     root = place.engine.tables.store_of(directory)
     there = {
         f"segment={segment}/{entry.name}"

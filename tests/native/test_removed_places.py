@@ -38,7 +38,6 @@ def used(place: Path, tasks: int) -> tuple[Queue, Tube, int]:
     for n in range(tasks):
         tube.put(n)
     task = tube.take(0)
-    assert task is not None
     return queue, tube, task.task_id
 
 

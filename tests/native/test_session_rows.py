@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-#: The buckets of slots.
-SLOT_FILES = 64
 #: So many files set off a compaction, and sessions leave three times as many as there are of them.
 FILES, SESSIONS = 70, 60
 #: Sessions that end without a close, in how many buckets, and how many files set off a merge.

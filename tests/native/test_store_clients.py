@@ -138,12 +138,7 @@ def refused(url: str, **options: str | None) -> str:
     ],
 )
 def test_opening_when_the_store_refuses_tells_the_cause_and_what_helps(
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    code: str,
-    message: str,
-    help_: str,
+    url: str, monkeypatch: pytest.MonkeyPatch, status: int, code: str, message: str, help_: str
 ) -> None:
     for name, value in {"status": status, "code": code, "message": message}.items():
         monkeypatch.setattr(Answering, name, value)
@@ -215,11 +210,7 @@ def test_drift_when_nothing_answers_is_unknown(url: str) -> None:
         ("s3a://b/q", {"region": "eu-central-1"}, "https://s3.eu-central-1.amazonaws.com"),
         ("s3://b/q", {"region": "x/../y"}, None),
         ("s3://b/q", {}, "https://s3.us-east-1.amazonaws.com"),
-        (
-            "abfss://box@account.dfs.core.windows.net/q",
-            {},
-            "https://account.dfs.core.windows.net",
-        ),
+        ("abfss://box@account.dfs.core.windows.net/q", {}, "https://account.dfs.core.windows.net"),
         ("az://b/q", {"azure_storage_endpoint": "http://store/account"}, "http://store/account"),
         ("az://b/q", {"AZURE_STORAGE_ACCOUNT_NAME": "a1"}, "https://a1.blob.core.windows.net"),
         ("az://b/q", {"account_name": "a/../b"}, None),

@@ -42,13 +42,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(12):
             plain.put(n, pri=n % 2, unique=f"key {n}")
         task = plain.take()
-        assert task is not None
         plain.release(task.task_id)
         theirs = other.tube("plain").take()
-        assert theirs is not None
         other.tube("plain").ack(theirs.task_id)
         kept = plain.take()
-        assert kept is not None
         plain.touch(kept.task_id, 10)
         plain.bury(kept.task_id)
         plain.kick(1)
@@ -66,7 +63,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
             utubes.put(n, utube="ab"[n % 2])
         held = [utubes.take() for _ in range(4)]
         for task in held:
-            assert task is not None
             utubes.ack(task.task_id)
             clock.advance(40)
         rated = queue.create_tube("rated", "utube", rate=Rate(1, 60))
@@ -74,7 +70,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rated.put(n, utube="a")
         for _ in range(2):
             task = rated.take()
-            assert task is not None
             rated.ack(task.task_id)
             clock.advance(70)
         full = queue.create_tube("full", "limfifottl", capacity=2)
@@ -85,7 +80,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verified(place: Path) -> Any:
     opened = on_local_files(str(place))
-    assert opened is not None
     return verify(opened)
 
 

@@ -18,6 +18,7 @@ from tubeq_spark import (
     Rate,
     Task,
     TaskState,
+    TubeExistsError,
 )
 from tubeq_spark.payloads.ddl import are_same
 from tubeq_spark.testing import InMemoryQueue, ManualClock, task
@@ -133,6 +134,13 @@ def test_create_tube_when_one_is_there_with_other_options_says_so(
     ]
     with pytest.raises(InvalidOptionError, match=f"^{said}$"):
         queue.create_tube("work", "fifottl", if_not_exists="same", ttr=99)
+    differs = "with type='fifottl', not 'fifo', with pri=3, not 0, with ttr=60.0, not None"
+    with pytest.raises(TubeExistsError, match=f"^tube 'work' exists already, {differs}$"):
+        queue.create_tube("work", "fifo")
+    with pytest.raises(TubeExistsError, match=r"^tube 'work' exists already$"):
+        queue.create_tube("work", "fifottl", ttr=60, pri=3)
+    with pytest.raises(TubeExistsError, match="with type='fifottl', not 'utube'"):
+        queue.create_tube("work", "utube", if_not_exists=True)
     with pytest.raises(InvalidOptionError, match=r"^if_not_exists='as': must be True, False or"):
         queue.create_tube("work", "fifottl", if_not_exists="as")
 

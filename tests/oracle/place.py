@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.stored_task import StoredTask
 
-__all__ = ["Place", "StoredTube"]
-
 
 @dataclass(slots=True, eq=False)
 class StoredTube:

@@ -19,12 +19,9 @@ from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Iterator
 
     from tubeq_spark.testing import ManualClock
-
-__all__ = ["OracleQueue"]
 
 #: Options of `Queue.create_tube` that are not given.
 _DEFAULTS = {
@@ -57,7 +54,6 @@ class OracleQueue:
         clock: ManualClock,
         *,
         beside: OracleQueue | None = None,
-        session_uuid: uuid.UUID | None = None,
     ) -> None:
         """Open a queue that is empty, or that shares the tubes of another one."""
         self.place = Place() if beside is None else beside.place
@@ -73,17 +69,11 @@ class OracleQueue:
         # No heart beats: the session dies as its clock says.
         self.session.stop()
         self._known: dict[str, OracleTube] = {}
-        if session_uuid is not None:
-            self.session.join(session_uuid, self.session.check_alive(session_uuid))
 
     @property
     def sessions(self) -> Any:
         """Where sessions are written."""
         return self.place.sessions
-
-    @property
-    def session_uuid(self) -> uuid.UUID:
-        return self.session.uuid
 
     def create_tube(self, name: str, type_name: str, **options: Any) -> OracleTube:
         new = check_new(BUILT_IN, name, type_name, _DEFAULTS | options, in_replicaset=False)
@@ -101,17 +91,9 @@ class OracleQueue:
                 )
             return self._known[name]
 
-    def tubes(self) -> list[str]:
-        with self.place.lock:
-            return [stored.name for stored in self.place.tubes()]
-
     def cfg(self, *, ttr: float) -> None:
         with self.place.lock:
             self.session.set_ttr(ttr)
-
-    def identify(self) -> uuid.UUID:
-        with self.place.lock:
-            return self.session.announce()
 
     def sweep(self) -> SweepReport:
         report, now_us = SweepReport(), self.now_us()

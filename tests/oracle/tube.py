@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import GivenErrors
     from tubeq_spark.runtime.events import Callback
 
-__all__ = ["OracleTube"]
-
 T = TypeVar("T")
 
 
@@ -26,14 +24,6 @@ class OracleTube:
 
     def __init__(self, verbs: Verbs) -> None:
         self.verbs = verbs
-
-    @property
-    def name(self) -> str:
-        return self.verbs.tube.name
-
-    @property
-    def type(self) -> str:
-        return self.verbs.tube.type
 
     # -- putting and taking -------------------------------------------------------------------
 
@@ -89,11 +79,6 @@ class OracleTube:
         how = arguments.release(delay, error_texts(error, ids), self.verbs.driver)
         return self._do(lambda: self.verbs.release(ids, how))
 
-    def release(
-        self, task_id: int, *, delay: float | None = None, error: GivenErrors = None
-    ) -> Task:
-        return self.release_many([task_id], delay=delay, error=error)[0]
-
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         amount_us = arguments.increment(increment, self.verbs.driver)
         if amount_us is None:
@@ -104,9 +89,6 @@ class OracleTube:
         ids = arguments.task_ids(task_ids)
         texts = error_texts(error, ids)
         return self._do(lambda: self.verbs.bury(ids, texts))
-
-    def bury(self, task_id: int, *, error: GivenErrors = None) -> Task:
-        return self.bury_many([task_id], error=error)[0]
 
     def delete_many(self, task_ids: Sequence[int]) -> list[Task]:
         ids = arguments.task_ids(task_ids)

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 
-__all__ = ["Verbs"]
-
 
 class Verbs:
     """The verbs on one tube, as one queue object calls them."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.costs import other_costs
 from tests.simulation.history import NEVER, PUTS, TAKES, Call, History, Violation
 from tests.simulation.queue_lives import Lives
-from tests.simulation.queue_puts import WIPES, Puts
-from tests.simulation.queue_takes import Takes
+from tests.simulation.queue_takes import WIPES, Puts, Takes
 from tests.simulation.queue_task import BURIED, DELAYED, GONE, READY, STORED, TAKEN, State
 
 if TYPE_CHECKING:

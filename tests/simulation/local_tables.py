@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from tests.simulation.line import Finding
+from tests.simulation.sim_client import EVERY, SimBackground, virtual_time
 from tests.simulation.sim_store import Faults, SimStore
-from tests.simulation.store_tables import EVERY, SimBackground, virtual_time
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.storage.durability import synced_log
 from tubeq_spark.storage.durability.synced_log import synced_log_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.history import NAMED, NEVER, PUTS, TAKES, US, Call, History, key_of
 from tests.simulation.queue_life import Life
-from tests.simulation.queue_ops import Ops, is_only_key
-from tests.simulation.queue_sessions import Sessions
+from tests.simulation.queue_ops import Ops, Sessions, is_only_key
 from tests.simulation.queue_task import State, Task, Window, by_time
 
 if TYPE_CHECKING:

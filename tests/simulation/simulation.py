@@ -8,11 +8,10 @@ from typing import Any
 
 from tests.simulation.line import Finding, Limit, Line
 from tests.simulation.local_tables import LocalTables
-from tests.simulation.other_reader import compare
-from tests.simulation.others import OtherProgram
+from tests.simulation.others import OtherProgram, compare
 from tests.simulation.programs import Program, creation
+from tests.simulation.sim_client import StoreTables
 from tests.simulation.sim_store import Crash, Faults, Process
-from tests.simulation.store_tables import StoreTables
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.engine import EngineError
 from tubeq_spark.storage.log.actions import DamagedFileError, UnknownLogError

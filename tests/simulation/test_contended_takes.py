@@ -1,4 +1,4 @@
-"""A take of many tasks needs few decisions beside programs that take single tasks all the time."""
+"""Takes of many tasks need few decisions beside single takes, and four workers do more than one, in simulated time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.simulation.queue_threads import LOCATION, simulated
+from tests.simulation.rates import Rate
 from tests.simulation.scheduler import Actor, Pace, Scheduler, SimThread
 from tests.simulation.sim_store import Faults, SimStore
 from tubeq_spark import Queue, QueueConfig
@@ -17,6 +18,7 @@ from tubeq_spark.verbs.take import MOST_SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 TASKS, SUBQUEUES, RIVALS, MOST_DECISIONS = 2_000, 100, 4, 5
 #: Seconds of the processor for each task of a decision.
@@ -102,3 +104,29 @@ def test_take_of_many_in_one_order_beside_single_takes_mostly_needs_few_decision
     decisions = [Contended(seed, "fifottl", is_released=False).decisions for seed in range(5)]
 
     assert statistics.median(decisions) <= MOST_DECISIONS
+
+
+# -- rates of workers ------------------------------------------------------------------------------
+
+
+def test_four_workers_with_few_sub_queues_do_nearly_as_much_as_one() -> None:
+    # Who comes first differs by seed.
+    one, four = (
+        sum(Rate("utubettl", 12, workers, seconds=6.0, seed=seed).rate for seed in range(3))
+        for workers in (1, 4)
+    )
+
+    assert four >= 0.9 * one
+
+
+@pytest.mark.parametrize(("type_name", "subqueues"), [("utubettl", 1_000), ("fifottl", 1)])
+def test_four_workers_whose_tasks_need_a_while_do_more_than_twice_as_much_as_one(
+    type_name: str, subqueues: int
+) -> None:
+    one, four = (
+        Rate(type_name, subqueues, workers, handler=0.2, seconds=8.0) for workers in (1, 4)
+    )
+
+    assert four.rate >= 2 * one.rate
+    assert min(four.done) >= max(four.done) / 4
+    assert four.steps["conflicted"] <= four.steps["committed"] / 4

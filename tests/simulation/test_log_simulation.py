@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.simulation.line import Line
-from tests.simulation.other_reader import compare
+from tests.simulation.others import compare
 from tests.simulation.planted import FAULTS, Fault, finds
 from tests.simulation.programs import Program, creation
+from tests.simulation.sim_client import EVERY, StoreTables
 from tests.simulation.sim_store import Crash, Process
 from tests.simulation.simulation import TABLE, Simulation
-from tests.simulation.store_tables import EVERY, StoreTables
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:

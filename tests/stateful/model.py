@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.testing import ManualClock
 
-__all__ = ["TIME", "Model", "agree"]
-
 TIME = "time"
 """In place of a session: who ends delays, leases and lives."""
 _TIME_EVENTS = frozenset({"delay", "ttr", "ttl"})
@@ -62,11 +60,7 @@ class Model:
     """A tube in memory, as several sessions use it; it is given the ids of the other side."""
 
     def __init__(
-        self,
-        clock: ManualClock,
-        ttrs: Mapping[str, float],
-        type_name: str,
-        **options: Any,
+        self, clock: ManualClock, ttrs: Mapping[str, float], type_name: str, **options: Any
     ) -> None:
         """Open it.
 

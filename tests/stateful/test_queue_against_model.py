@@ -11,10 +11,12 @@ few, so that most puts find one that is there. The profile ``ci`` always runs th
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -26,7 +28,6 @@ from hypothesis.stateful import (
 )
 
 from tests.concurrency.support import rows_of
-from tests.stateful.examples import examples_on
 from tests.stateful.model import Model, agree
 from tubeq_spark import Backoff, PutItem, Rate, Task
 from tubeq_spark.clock import to_us
@@ -263,12 +264,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         """Finish tasks and take the next, of any sub-queues or of some."""
         self.exchange_some(who, self._draw_ids(data, who), count, each, utube)
 
-    @rule(
-        who=SESSIONS,
-        key=st.sampled_from("km"),
-        by_time=st.booleans(),
-        waits=WAITS,
-    )
+    @rule(who=SESSIONS, key=st.sampled_from("km"), by_time=st.booleans(), waits=WAITS)
     def end_and_put_again(self, who: str, key: str, waits: list[float], *, by_time: bool) -> None:
         """Let the task with a key end, and put the key anew, a while later each time."""
         item = (None, {"ttl": 2.0, "delay": 0.0}, key, "b")
@@ -429,6 +425,42 @@ class QueueAgainstModel(RuleBasedStateMachine):
         pool = [*held, *held, *self.model.rows, self.last_id, UNKNOWN_ID]
         task_id: int = data.draw(st.sampled_from(pool), "task")
         return task_id
+
+
+#: The same example in each run: what a few do not come to is for the nightly profile, not for more of them.
+_SAME: dict[str, Any] = {
+    "derandomize": True,
+    "database": None,
+    "phases": [Phase.explicit, Phase.generate],
+}
+
+
+def examples_on(engine: OnSpark, steps: int, times: int, nightly: int) -> settings:
+    """The settings for an engine.
+
+    The environment's `TUBEQ_HYPOTHESIS_PROFILE=nightly` chooses many examples of 50 steps, `TUBEQ_EXAMPLES=100` how
+    many times the examples of Spark the native engine runs (`make test-model`). A step on Spark takes seconds, so
+    Spark runs a tenth of the nightly examples.
+
+    Args:
+        engine: On which it runs.
+        steps: Of an example.
+        times: How many times the one example of Spark the other engines run.
+        nightly: How many examples there are in the nightly profile.
+    """
+    is_nightly = os.environ.get("TUBEQ_HYPOTHESIS_PROFILE", "ci") == "nightly"
+    count = nightly if is_nightly else 1
+    if engine.spark is None:
+        count *= int(os.environ.get("TUBEQ_EXAMPLES", times))
+    elif is_nightly:
+        count //= 10
+    return settings(
+        max_examples=count,
+        stateful_step_count=50 if is_nightly else steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        **{"print_blob": True} if is_nightly else _SAME,
+    )
 
 
 @pytest.mark.thorough

@@ -26,23 +26,22 @@ def chosen(found: list[Head], wanted: int, rivals: int) -> set[tuple[int, ...]]:
     }
 
 
-@pytest.mark.parametrize("rows", [(), (50,), (50, 3), (1, 1, 1)])
-def test_beginning_when_there_are_too_few_tasks_for_two_is_the_first_task(
-    rows: tuple[int, ...],
+@pytest.mark.parametrize(
+    ("rows", "wanted", "rivals", "expected"),
+    {
+        "no tasks": ([], 20, 3, {()}),
+        "too few for two": ([50], 20, 3, {()}),
+        "too few in the second": ([50, 3], 20, 3, {()}),
+        "too few in all": ([1, 1, 1], 20, 3, {()}),
+        "one rival": ([50] * 4, 20, 1, {(), (1,)}),
+        "no further than a segment for each": ([50] * 9, 20, 3, {(), (1,), (2,), (3,)}),
+        "all that the wanted tasks are in": ([2] * 9, 3, 2, {(), (2, 3), (4, 5)}),
+    }.values(),
+)
+def test_beginning_beside_rivals_is_the_first_task_or_a_segment_of_ones_own(
+    rows: list[int], wanted: int, rivals: int, expected: set[tuple[int, ...]]
 ) -> None:
-    assert chosen(of_rows(*rows), wanted=20, rivals=3) == {()}
-
-
-def test_beginning_when_there_is_one_rival_is_one_of_two_segments() -> None:
-    assert chosen(of_rows(50, 50, 50, 50), wanted=20, rivals=1) == {(), (1,)}
-
-
-def test_beginning_when_there_are_rivals_goes_no_further_than_a_segment_for_each() -> None:
-    assert chosen(of_rows(*[50] * 9), wanted=20, rivals=3) == {(), (1,), (2,), (3,)}
-
-
-def test_beginning_when_segments_are_small_takes_all_that_the_wanted_tasks_are_in() -> None:
-    assert chosen(of_rows(*[2] * 9), wanted=3, rivals=2) == {(), (2, 3), (4, 5)}
+    assert chosen(of_rows(*rows), wanted, rivals) == expected
 
 
 def test_beginning_when_segments_before_are_emptied_stays_in_its_segment() -> None:

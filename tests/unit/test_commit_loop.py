@@ -215,31 +215,18 @@ class Case:
 
 CASES = (
     Case("it says what it changed", lambda: TWO, 2),
-    Case("it does not say, the history does", lambda: None, 2, TWO),
-    Case("it does not say, the history has nothing", lambda: None, 0, None),
-    Case(
-        "it does not say, the history is unreadable",
-        lambda: None,
-        CommitUnknownError,
-        UnreadError(),
-    ),
+    Case("silent, the history tells", lambda: None, 2, TWO),
+    Case("silent, the history has nothing", lambda: None, 0, None),
+    Case("silent, the history is unreadable", lambda: None, CommitUnknownError, UnreadError()),
     Case("conflict", conflict, None),
     Case("refused by our guard", refused, None),
     Case("half created", half_created, None),
     Case("failed, but landed", failed, 2, TWO),
     Case("failed, and not landed", failed, StoreError, None),
-    Case(
-        "failed, the history is unreadable",
-        failed,
-        CommitUnknownError,
-        UnreadError(),
-        is_known=False,
-    ),
+    Case("failed, unreadable", failed, CommitUnknownError, UnreadError(), is_known=False),
     Case("lost, but landed", lost, 2, TWO),
     Case("lost, and not landed", lost, CommitUnknownError, None, is_known=False),
-    Case(
-        "lost, the history is unreadable", lost, CommitUnknownError, UnreadError(), is_known=False
-    ),
+    Case("lost, unreadable", lost, CommitUnknownError, UnreadError(), is_known=False),
     Case("no such table", lambda: analysis("DELTA_TABLE_NOT_FOUND"), connect.AnalysisException),
     Case("out of reach before it was sent", lambda: StoreError("no way to Spark"), StoreError),
 )
@@ -383,50 +370,34 @@ def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_s
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("step", "error", "expected"),
     [
-        (NotTakenError("never held"), NotTakenError),
-        (StoreError("what was taken cannot be read back"), CommitUnknownError),
-        (ConnectionError("nor this"), CommitUnknownError),
+        ("finish", NotTakenError("never held"), NotTakenError),
+        ("finish", StoreError("what was taken cannot be read back"), CommitUnknownError),
+        ("finish", ConnectionError("nor this"), CommitUnknownError),
+        ("sync", SyncError("the disk fails"), CommitUnknownError),
+        ("sync", RuntimeError("can't start new thread"), CommitUnknownError),
     ],
-    ids=["a verdict of ours", "storage", "connection"],
 )
-def test_finish_when_it_fails_after_the_commit_says_that_it_landed(
-    error: Exception, expected: type[TubeqError]
+def test_step_after_the_commit_when_it_fails_says_that_it_landed(
+    step: str, error: Exception, expected: type[TubeqError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def finish(_: Affected) -> None:
+    def fail(*_: object) -> None:
         raise error
 
     run = Run([TWO])
+    if step == "sync":
+        monkeypatch.setattr(run.table_lock, "sync_commit", fail)
 
-    with pytest.raises(TubeqError) as caught:
-        run(finish=finish)
+    with pytest.raises(expected, match=str(error)) as caught:
+        run(finish=fail)
 
     assert type(caught.value) is expected
     assert run.executed == 1
     if isinstance(caught.value, CommitUnknownError):
+        assert "committed" in str(caught.value)
         assert caught.value.operation_id == OPERATION_ID
         assert caught.value.__cause__ is error
-
-
-@pytest.mark.parametrize(
-    "error", [SyncError("the disk fails"), RuntimeError("can't start new thread")], ids=repr
-)
-def test_commit_when_it_cannot_be_settled_says_that_it_landed(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run([TWO])
-
-    def settle() -> None:
-        raise error
-
-    monkeypatch.setattr(run.table_lock, "sync_commit", settle)
-
-    with pytest.raises(CommitUnknownError, match=f"committed.*{error}") as caught:
-        run()
-
-    assert caught.value.operation_id == OPERATION_ID
-    assert run.executed == 1
 
 
 # -- the budget -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -12,13 +12,7 @@ import pytest
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, value_of
 from tubeq_spark.storage.arrow.columns import nested
-from tubeq_spark.storage.arrow.evaluate import (
-    NotByArrowError,
-    column,
-    evaluate,
-    holds,
-    of_table,
-)
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, evaluate, holds, of_table
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -39,16 +33,7 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.log.actions import DataFile, as_json
 from tubeq_spark.storage.native.file_statistics import files_of
-from tubeq_spark.storage.query import (
-    Aggregate,
-    Among,
-    Function,
-    Node,
-    Struct,
-    column_names_in,
-    count,
-    named,
-)
+from tubeq_spark.storage.query import Among, Struct, count, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,52 +253,6 @@ def test_literal_when_it_is_of_another_type_is_refused() -> None:
     for value in (1.5, None, b"x", [1]):
         with pytest.raises(TypeError, match="is no literal"):
             literal(value)  # type: ignore[arg-type]
-
-
-#: Of each node one, with all parts that it may have: each a column of its own.
-A, B, C, D = (
-    nodes.Column(name, of) for name, of in (("a", "t"), ("b", "s"), ("c", ""), ("d", "x"))
-)
-NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
-    Aggregate: (Aggregate(Function.MAX_BY, A, B), {"a", "b"}),
-    Among: (Among(A, [1], Type.BIGINT), {"a"}),
-    nodes.And: (nodes.And((A, B, C)), {"a", "b", "c"}),
-    nodes.Before: (nodes.Before(A), {"a"}),
-    nodes.Case: (nodes.Case(((A, B),), C), {"a", "b", "c"}),
-    nodes.Column: (A, {"a"}),
-    nodes.Combined: (A + B, {"a", "b"}),
-    nodes.Compared: (A.same_as(B), {"a", "b"}),
-    nodes.Fail: (FAIL, set()),
-    nodes.Greatest: (nodes.Greatest((A, B)), {"a", "b"}),
-    nodes.In: (A.is_in([1]), {"a"}),
-    nodes.IsNull: (A.is_null(), {"a"}),
-    nodes.Length: (nodes.Length(A), {"a"}),
-    nodes.Like: (nodes.Like(A, "x"), {"a"}),
-    nodes.Literal: (literal(1), set()),
-    nodes.Lower: (nodes.Lower(A), {"a"}),
-    nodes.Mapped: (nodes.Mapped(A, ((1, 2),)), {"a"}),
-    nodes.Micros: (nodes.Micros(A), {"a"}),
-    nodes.Moment: (nodes.Moment(A), {"a"}),
-    nodes.Not: (~A, {"a"}),
-    nodes.Or: (nodes.Or((A, B)), {"a", "b"}),
-    nodes.Quotient: (nodes.Quotient(A, 2), {"a"}),
-    nodes.Seconds: (nodes.Seconds(A), {"a"}),
-    Struct: (Struct({"x": A, "y": B}), {"a", "b"}),
-}
-
-
-@pytest.mark.parametrize("kind", NODES)
-def test_columns_of_a_node_are_those_of_all_its_parts(kind: type[Expression]) -> None:
-    expression, names = NODES[kind]
-
-    assert type(expression) is kind
-    assert column_names_in(expression) == names
-    deep = case((~(expression.is_null() | (D == 1)), nodes.Micros(expression)))
-    assert column_names_in(deep) == names | {"d"}
-
-
-def test_nodes_when_one_is_new_are_all_looked_through() -> None:
-    assert {*NODES} == {*get_args(Node)}
 
 
 # -- files -----------------------------------------------------------------------------------------------

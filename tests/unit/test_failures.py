@@ -80,7 +80,6 @@ def failed_at() -> ValueError:
 def test_error_when_it_is_an_exception_has_its_type_message_and_traceback() -> None:
     text = error_text(failed_at())
 
-    assert text is not None
     first, *_, last = text.splitlines()
     assert first == "ValueError: invalid literal for int() with base 10: 'xxx'"
     assert "failed_at" in text
@@ -108,7 +107,6 @@ def test_error_when_it_is_too_long_keeps_its_first_line_and_its_end() -> None:
     lines = "\n".join(f"line {number}" for number in range(5_000))
     text = error_text("first\n" + lines)
 
-    assert text is not None
     assert len(text) == MOST_TEXT
     assert text.startswith("first\n[…]\n")
     assert text.endswith("line 4998\nline 4999")
@@ -118,7 +116,6 @@ def test_error_when_it_is_too_long_keeps_its_first_line_and_its_end() -> None:
 def test_error_when_it_is_any_text_can_be_stored(given: str) -> None:
     text = error_text(given)
 
-    assert text is not None
     assert len(text) <= MOST_TEXT
     assert "\0" not in text
     text.encode()

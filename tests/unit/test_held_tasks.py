@@ -45,9 +45,7 @@ def found(held_tasks: HeldTasks, *ids: int) -> list[tuple[int, int]] | None:
 
 
 def are_whole(held_tasks: HeldTasks, *ids: int) -> bool:
-    rows = held_tasks.find(TUBE, ids)
-    assert rows is not None
-    return held_tasks.are_whole(rows)
+    return held_tasks.are_whole(held_tasks.find(TUBE, ids))
 
 
 def test_tasks_are_whole_only_if_they_are_all_rows_of_their_segments_as_written() -> None:

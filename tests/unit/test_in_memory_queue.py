@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark import (
-    Batch,
     FailedTasks,
     InvalidOptionError,
     Queue,
@@ -26,7 +25,7 @@ from tubeq_spark import (
     Tube,
 )
 from tubeq_spark.storage.tables.tube_reader import TubeReader
-from tubeq_spark.testing import InMemoryQueue, InMemoryTube, ManualClock
+from tubeq_spark.testing import InMemoryQueue, ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,18 +46,6 @@ def queue(clock: ManualClock) -> Iterator[InMemoryQueue]:
     with InMemoryQueue(clock) as queue:
         queue.cfg(ttr=1e6)
         yield queue
-
-
-def test_tubes_and_batches_in_memory_are_those_of_any_queue(queue: InMemoryQueue) -> None:
-    tube = queue.create_tube("t")
-
-    assert isinstance(queue, Queue)
-    assert isinstance(tube, InMemoryTube)
-    assert isinstance(tube, Tube)
-    assert isinstance(tube.take_arrow(1), Batch)
-    assert queue.engine == "memory"
-    assert repr(queue) == f"InMemoryQueue({queue.location!r})"
-    assert repr(tube) == "InMemoryTube('t', 'fifo')"
 
 
 FRAMES: dict[str, Callable[[InMemoryQueue, Tube], object]] = {
@@ -159,7 +146,6 @@ def test_session_within_the_clock_skew_of_others_is_not_dead_to_them(
     queue.create_tube("t").put("task")
     silent = InMemoryQueue(beside=queue)
     held = silent["t"].take(timeout=0)
-    assert held is not None
     clock.advance(61)
 
     with InMemoryQueue(beside=queue, config=QueueConfig(clock_skew=skew)) as other:
@@ -232,7 +218,6 @@ class _RunningClock(ManualClock):
 def test_verb_when_a_life_ends_while_it_runs_judges_by_one_moment(verb: str, ttl: int) -> None:
     tube = InMemoryQueue(_RunningClock()).create_tube("t", "fifottl")
     task = tube.put("short", ttl=ttl)
-    assert task is not None
 
     with contextlib.suppress(TaskNotFoundError):
         assert getattr(tube, verb)(task.task_id).task_id == task.task_id
@@ -254,7 +239,6 @@ def test_sweep_when_a_subqueue_is_served_between_its_reads_keeps_the_turn_of_the
 
         def serve() -> object:
             task = rival.take(0)
-            assert task is not None
             clock.advance(1)
             return rival.ack(task.task_id).data
 

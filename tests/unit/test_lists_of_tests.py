@@ -125,6 +125,5 @@ def test_pairs_that_readme_tells_of_when_read_are_those_that_can_be_run() -> Non
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     pairs = re.search(r"^PAIRS \?= (.*)$", makefile, re.MULTILINE)
 
-    assert pairs is not None
     told = re.findall(r"^\| (4\.\d\.\d) \| (4\.\d\.\d) \|", readme, re.MULTILINE)
     assert {"-".join(pair) for pair in told} == {"4.2.0-4.4.0", *pairs[1].split()}

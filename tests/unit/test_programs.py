@@ -191,8 +191,6 @@ def test_program_when_no_queue_is_named_says_how_to_name_one(
 
 def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -> None:
     spec = importlib.util.spec_from_file_location("command_help", DOCS / "command_help.py")
-    assert spec is not None
-    assert spec.loader is not None
     hook: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
     text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")

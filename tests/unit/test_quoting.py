@@ -41,7 +41,6 @@ def text_of(literal: str) -> str:
     if literal.startswith("'"):
         return literal[1:-1]
     found = re.fullmatch(r"CAST\(X'([0-9a-f]*)' AS STRING\)", literal)
-    assert found is not None
     return bytes.fromhex(found[1]).decode()
 
 

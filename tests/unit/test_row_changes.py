@@ -28,14 +28,13 @@ from tubeq_spark.model.changes import (
     Remove,
     errors_of,
 )
-from tubeq_spark.model.stored_task import EVENTS, TIMERS, TRANSITIONS, StoredTask, after_giving_back
+from tubeq_spark.model.stored_task import EVENTS, TIMERS, TRANSITIONS
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, row
 from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of, taking
-from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
 #: The same rows, kept as done.
@@ -110,13 +109,6 @@ def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
     assert rows_after([clause], [], source) == []
 
 
-def test_row_when_it_is_removed_for_the_feed_of_changes_is_gone() -> None:
-    removed = clause_of(replace(TABLE, change_feed=True), Every(), Remove(5, "delete"))
-
-    assert removed.sets is not None
-    assert rows_after([removed], GRID) == []
-
-
 def test_row_after_a_change_when_its_payload_was_decoded_is_not_decoded_again() -> None:
     row = replace(GRID[0], data='{"a": 1}')
     assert row.unreadable() is None
@@ -146,32 +138,6 @@ def test_rows_at_a_moment_when_their_session_is_over_are_those_of_ended_leases()
 
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
-
-
-@pytest.mark.parametrize(
-    ("stored", "next_event", "expires_at", "expected"),
-    [
-        (R, NOW, NOW, None),
-        (B, NOW, NOW, None),
-        (D, NOW, NOW + 1, R),
-        (T, NOW, None, R),
-        (T, NOW, NOW, None),
-        (TaskState.DONE, NOW, NOW, None),
-    ],
-)
-def test_task_when_a_moment_is_now_is_what_it_becomes_then(
-    stored: TaskState, next_event: int, expires_at: int | None, expected: TaskState | None
-) -> None:
-    row = StoredTask(
-        1, 1, stored, 0, None, "1", 0, None, None, next_event, expires_at, None, 0, None
-    )
-    (seen,) = rows_at([row], TubeTable("t", 1, ("task_id",)).state(NOW))
-    assert (seen and seen.state) == expected
-
-
-def test_after_giving_back_when_attempts_are_used_up_is_buried() -> None:
-    assert [after_giving_back(n, 2) for n in (0, 1, 2, 3)] == [R, R, B, B]
-    assert after_giving_back(10**6, None) == R
 
 
 def test_due_is_at_the_moment_itself_and_never_is_not() -> None:

@@ -189,9 +189,7 @@ def test_take_when_its_session_was_found_dead_after_it_had_left_is_nobody_elses(
 
 def task_of(queue: Queue, name: str) -> Task:
     """The next task of a tube, taken."""
-    task = queue[name].take(0)
-    assert task is not None
-    return task
+    return queue[name].take(0)
 
 
 # -- how often others are looked at ------------------------------------------------------------------

@@ -70,7 +70,6 @@ def test_thread_when_it_has_waited_long_for_one_without_an_answer_raises_at_once
     first: TubeqError,
 ) -> None:
     error = second(6, first)
-    assert error is not None
     assert error.passes
     assert "nothing was written" in str(error)
     assert str(first) in str(error)

@@ -320,49 +320,41 @@ def test_store_options_of_s3_are_those_of_hadoops_client(
     }
 
 
-def test_store_options_of_s3_when_the_bucket_has_settings_are_those() -> None:
-    settings = {**KEYS, "fs.s3a.bucket.mine.secret.key": "mine"}
-    assert store_options(session_with(settings), "s3a://mine/q") == {
-        **OPTIONS,
-        "AWS_SECRET_ACCESS_KEY": "mine",
-    }
-    assert store_options(session_with(settings), "s3://other/q") == OPTIONS
+BEHIND = "fs.s3a.endpoint"
+PLAIN = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true"}
+AZURE_KEY = {"fs.azure.account.key.me.dfs.core.windows.net": "k"}
+MINE = KEYS | {"fs.s3a.bucket.mine.secret.key": "mine"}
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "ssl", "expected"),
-    [
-        ("s3.amazonaws.com", None, {}),
-        ("minio:9000", None, {"AWS_ENDPOINT_URL": "https://minio:9000"}),
-        (
-            "minio:9000",
-            "false",
-            {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true"},
+    ("settings", "place", "expected"),
+    {
+        "of the bucket": (MINE, "s3a://mine/q", OPTIONS | {"AWS_SECRET_ACCESS_KEY": "mine"}),
+        "of another bucket": (MINE, "s3://other/q", OPTIONS),
+        "Amazon's server": (KEYS | {BEHIND: "s3.amazonaws.com"}, "s3a://bucket/q", OPTIONS),
+        "another server": (
+            KEYS | {BEHIND: "minio:9000"},
+            "s3a://bucket/q",
+            OPTIONS | {"AWS_ENDPOINT_URL": "https://minio:9000"},
         ),
-        (
-            "http://minio:9000",
-            None,
-            {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true"},
+        "another server without TLS": (
+            KEYS | {BEHIND: "minio:9000", "fs.s3a.connection.ssl.enabled": "false"},
+            "s3a://bucket/q",
+            OPTIONS | PLAIN,
         ),
-    ],
+        "a URL": (KEYS | {BEHIND: "http://minio:9000"}, "s3a://bucket/q", OPTIONS | PLAIN),
+        # What the session tells by half or not at all is left to the environment.
+        "half a key": ({"fs.s3a.access.key": "a"}, "s3a://bucket/q", None),
+        "nothing": ({}, "s3a://bucket/q", None),
+        "another store": (KEYS, "gs://bucket/q", None),
+        "Azure": (
+            AZURE_KEY,
+            "abfss://files@me.dfs.core.windows.net/q",
+            {"AZURE_STORAGE_ACCOUNT_KEY": "k"},
+        ),
+    }.values(),
 )
-def test_store_options_of_s3_when_it_is_another_server_have_its_address(
-    endpoint: str, ssl: str | None, expected: dict[str, str]
+def test_store_options_are_those_that_the_session_has_for_the_place(
+    settings: dict[str, str], place: str, expected: dict[str, str] | None
 ) -> None:
-    settings = {**KEYS, "fs.s3a.endpoint": endpoint}
-    if ssl is not None:
-        settings["fs.s3a.connection.ssl.enabled"] = ssl
-    assert store_options(session_with(settings), "s3a://bucket/q") == {**OPTIONS, **expected}
-
-
-def test_store_options_when_the_session_tells_half_or_nothing_leave_it_to_the_environment() -> None:
-    half = {"fs.s3a.access.key": "a"}
-    assert store_options(session_with(half), "s3a://bucket/q") is None
-    assert store_options(session_with({}), "s3a://bucket/q") is None
-    assert store_options(session_with(KEYS), "gs://bucket/q") is None
-
-
-def test_store_options_of_azure_have_the_key_of_the_account() -> None:
-    settings = {"fs.azure.account.key.me.dfs.core.windows.net": "k"}
-    place = "abfss://files@me.dfs.core.windows.net/q"
-    assert store_options(session_with(settings), place) == {"AZURE_STORAGE_ACCOUNT_KEY": "k"}
+    assert store_options(session_with(settings), place) == expected

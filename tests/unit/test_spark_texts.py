@@ -30,16 +30,7 @@ from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "spark_texts.txt"
 WRITE = "TUBEQ_WRITE_GOLDEN"
-MAKERS = (
-    PutGate,
-    Registry,
-    Sessions,
-    Slots,
-    TubeWriter,
-    TakeWriter,
-    TubeReader,
-    Gates,
-)
+MAKERS = (PutGate, Registry, Sessions, Slots, TubeWriter, TakeWriter, TubeReader, Gates)
 #: Public methods that make no SQL.
 WITHOUT_SQL = {
     "Gates.segment_of",

@@ -218,35 +218,10 @@ def test_missing_file_is_another_error_than_a_missing_bucket(
     assert is_of_file(FileNotFoundError(text)) is expected
 
 
-STATUS = "Server returned non-2xx status code"
-SECRET = "the secret is wrong: look at AWS_SECRET_ACCESS_KEY (Azure: the account key)"
-GET = "Error performing GET http://s3/bucket/t/_delta_log/_last_checkpoint in 1.01ms"
-
-
-def answered(status: str, code: str) -> list[str]:
-    """The causes of an answer in XML."""
-    xml = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>Not  so.</Message></Error>\n'
-    return ["Kernel error -> Generic S3 error", f"{GET} - {STATUS}", status, xml]
-
-
-@pytest.mark.parametrize(
-    ("causes", "expected"),
-    [
-        (
-            answered("403 Forbidden", "SignatureDoesNotMatch"),
-            f"S3: {GET} - {STATUS}: 403 Forbidden: SignatureDoesNotMatch: Not so. ({SECRET})",
-        ),
-        (
-            ["Generic S3 error", "Error performing list request", GET, "strange"],
-            f"S3: {GET}: strange",
-        ),
-        (["Generic S3 error", f"<html>{'x' * 400}"], f"S3: <html>{'x' * 294}\u2026"),
-    ],
-)
-def test_causes_of_a_failed_request_to_a_store_are_told_with_what_helps(
-    causes: list[str], expected: str
-) -> None:
-    assert in_one_line(causes) == expected
+def test_causes_of_a_failed_request_are_told_once_and_not_at_length() -> None:
+    wrapped = ["Generic S3 error", "Error performing list request", "GET x", "strange"]
+    assert in_one_line(wrapped) == "S3: GET x: strange"
+    assert in_one_line([f"<html>{'x' * 400}"]) == f"<html>{'x' * 294}\u2026"
 
 
 # -- options that a program gives anew ---------------------------------------------------------------

@@ -48,8 +48,7 @@ def of(kind: type[SystemTable]) -> Callable[..., Case]:
     """What makes the cases of one of the system tables."""
     table = PATH.table(TUBES if kind is Registry else SESSIONS)
     return calling(
-        kind.__name__,
-        lambda made: kind(made.engine, table, made.loop, made.lock, made.random),
+        kind.__name__, lambda made: kind(made.engine, table, made.loop, made.lock, made.random)
     )
 
 
@@ -58,10 +57,7 @@ def of(kind: type[SystemTable]) -> Callable[..., Case]:
 
 def record(name: str = "urls", **changes: Any) -> TubeRecord:
     """A tube."""
-    values: dict[str, Any] = {
-        "options": TubeOptions(),
-        "created_us": NOW,
-    }
+    values: dict[str, Any] = {"options": TubeOptions(), "created_us": NOW}
     return TubeRecord(name, f"{name}__2", 7, "fifo", **values | changes)
 
 
