@@ -49,13 +49,14 @@ def conversing(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def ran(
-    *arguments: str, cwd: Path | None = None, **variables: str
+    *arguments: str, cwd: Path | None = None, stdin: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a program of Python to its end."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
         env=environment(**variables),
+        input=stdin,
         capture_output=True,
         text=True,
         check=False,

@@ -74,15 +74,6 @@ def test_take_when_it_names_subqueues_goes_by_their_order_priorities_and_leases(
 
 
 @pytest.mark.thorough
-def test_take_when_it_names_a_subqueue_leaves_the_others_free(tube: Tube, other: Queue) -> None:
-    mine = tube.take_many(2, per_utube=2, utube=["two", 7])
-
-    assert data_of(mine) == ["b", "e"]
-    assert data_of(other[tube.name].take_many(9, per_utube=9)) == list("acdf")
-    assert tube.take(0) is None
-
-
-@pytest.mark.thorough
 def test_take_arrow_when_it_names_subqueues_holds_these(tube: Tube, other: Queue) -> None:
     with tube.take_arrow(9, per_utube=2, utube=["one", 7]) as batch:
         assert batch.count == 3
@@ -130,18 +121,6 @@ def test_waiting_take_when_it_names_a_subqueue_gets_the_next_task_of_it(
     later = in_background(tube.take_arrow, 1, timeout=WAIT, utube="1")
     tube.ack(got[0].task_id)
     assert later.result(WAIT).table.column("data").to_pylist() == ['"next"']
-
-
-def test_waiting_take_when_its_subqueue_stays_empty_ends_with_nothing(
-    tube: Tube, clock: ManualClock
-) -> None:
-    before = clock.monotonic()
-
-    assert tube.take(5, utube="none such") is None
-
-    assert clock.monotonic() >= before + 5
-    assert tube.take_many(9, timeout=1, utube=["none such"]) == []
-    assert tube.take_arrow(9, timeout=1, utube=["none such"]).count == 0
 
 
 TAKES: dict[str, Callable[[Tube, Any], object]] = {

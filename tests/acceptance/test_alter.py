@@ -12,7 +12,7 @@ from tubeq_spark import Backoff, InvalidOptionError, Rate, TubeNotFoundError, Tu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import InBackground, NewTube, Versions
+    from tests.acceptance.support import NewTube, Versions
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -140,19 +140,6 @@ def test_take_when_the_tube_is_paused_finds_nothing_and_all_else_goes_on(tube: T
     tube.resume()
 
 
-def test_take_when_it_waits_for_a_paused_tube_takes_after_resume(
-    new_live_tube: NewTube, in_background: InBackground
-) -> None:
-    tube = new_live_tube("fifo")
-    tube.pause()
-    tube.put(1)
-    waiting = in_background(tube.take, timeout=30)
-
-    tube.resume()
-
-    assert data_of([waiting.result(timeout=60)]) == [1]
-
-
 def test_alter_and_pause_when_the_tube_was_dropped_do_not_find_it(new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     tube.drop()
@@ -163,22 +150,7 @@ def test_alter_and_pause_when_the_tube_was_dropped_do_not_find_it(new_tube: NewT
         tube.pause()
 
 
-# -- owner, taken_at, and values of limits ---------------------------------------------------------
-
-
-def test_task_when_it_is_taken_tells_its_holder_and_since_when(
-    queue: Queue, tube: Tube, clock: ManualClock
-) -> None:
-    put = tube.put(1)
-    assert (put.owner, put.taken_at) == (None, None)
-    clock.advance(1)
-
-    task = take(tube)
-
-    assert (task.owner, task.taken_at) == (str(queue.session_uuid), clock.now())
-    assert tube.peek(task.task_id) == task
-    released = tube.release(task.task_id)
-    assert (released.owner, released.taken_at) == (None, None)
+# -- values of limits -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

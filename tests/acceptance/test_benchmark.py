@@ -26,6 +26,13 @@ def rows(page: str) -> dict[tuple[str, str], list[str]]:
     return {(row[0], row[1]): row[2:] for row in cells if any(" to " in cell for cell in row[2:])}
 
 
+def measured(group: str) -> dict[tuple[str, str], list[str]]:
+    """The cells of a quick run of one group."""
+    result = ran("-m", "bench", "--quick", f"--only={group}", **NOTHING)
+    assert result.returncode == 0, result.stderr
+    return rows(result.stdout)
+
+
 def test_quick_run_of_single_tasks_has_each_durability_beside_its_direct_commits(
     tmp_path: Path,
 ) -> None:
@@ -50,10 +57,7 @@ def test_quick_run_of_single_tasks_has_each_durability_beside_its_direct_commits
 
 @pytest.mark.thorough
 def test_quick_run_of_batches_has_peers_and_what_many_waiting_tasks_cost() -> None:
-    result = ran("-m", "bench", "--quick", "--only=batches", **NOTHING)
-
-    assert result.returncode == 0, result.stderr
-    found = rows(result.stdout)
+    found = measured("batches")
     queues = ("tubeq, commit", "tubeq, table", "SQLite")
     batches = {(verb, queue) for verb in ("put", "take", "ack") for queue in queues}
     waiting = {
@@ -82,10 +86,7 @@ def test_quick_run_of_stores_without_a_server_says_what_it_skips(tmp_path: Path)
 def test_quick_run_of_stores_has_conflicts_and_requests_of_rivals() -> None:
     pytest.importorskip("moto", reason="the emulated S3")
 
-    result = ran("-m", "bench", "--quick", "--only=stores", **NOTHING)
-
-    assert result.returncode == 0, result.stderr
-    found = rows(result.stdout)
+    found = measured("stores")
     for kind in ("fifottl", "utubettl, 12 sub-queues", "utubettl, 1,000 sub-queues"):
         ratio, _requests, _quartiles, _n, decisions, conflicts = found[kind, "1 worker"]
         assert (ratio, float(decisions), float(conflicts)) == ("", 2, 0)
@@ -95,24 +96,17 @@ def test_quick_run_of_stores_has_conflicts_and_requests_of_rivals() -> None:
 
 @pytest.mark.thorough
 def test_quick_run_of_threads_has_each_load_of_each_queue() -> None:
-    result = ran("-m", "bench", "--quick", "--only=threads", **NOTHING)
-
-    assert result.returncode == 0, result.stderr
-    found = rows(result.stdout)
-    loads = {what for what, _ in found}
-    assert len(loads) == 4
+    found = measured("threads")
+    assert len({what for what, _ in found}) == 4
     assert {queue for _, queue in found} == {"tubeq, commit", "tubeq, table", "SQLite"}
     assert len(found) == 12
 
 
 @pytest.mark.nightly
 def test_quick_run_on_spark_has_the_bare_statements_beside_it() -> None:
-    result = ran("-m", "bench", "--quick", "--only=spark", **NOTHING)
-
-    assert result.returncode == 0, result.stderr
     calls = [f"{verb} of {n}" for n in ("1", "10,000") for verb in ("put_df", "take_df", "ack")]
     queues = ("tubeq", "bare statements")
-    assert rows(result.stdout).keys() == {(call, queue) for call in calls for queue in queues}
+    assert measured("spark").keys() == {(call, queue) for call in calls for queue in queues}
 
 
 def test_run_that_is_stopped_prints_what_it_has_measured(tmp_path: Path) -> None:

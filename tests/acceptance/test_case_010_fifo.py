@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import WAIT, data_of, ids_of, put_and_take, take
-from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError, TaskState, TubeNotFoundError
+from tubeq_spark import NotTakenError, TaskNotFoundError, TaskState, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import InBackground, NewTube, Session, SharedTube
+    from tests.acceptance.support import InBackground, Session, SharedTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -60,7 +60,7 @@ def test_take_when_all_is_taken_waits_until_a_task_is_ready(
 def test_kick_revives_the_oldest_buried_for_waiting_takes(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
-    """Case 010-8."""
+    """Cases 010-8 and X-B4."""
     tube = shared_live_tube("fifo")
     tube.put_many(range(4))
     ids = ids_of(tube.take_many(4))
@@ -109,14 +109,3 @@ def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualCl
         fifottl.peek(put.task_id)
     with pytest.raises(NotTakenError):
         fifottl.ack(put.task_id)
-
-
-@pytest.mark.thorough
-def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
-    tube = new_tube("fifottl")
-    for data, pri in (("e", 4), ("b", 1), ("c", 2)):
-        tube.put(data, pri=pri)
-    tube.put_many([PutItem("d", pri=3), PutItem("f", pri=5), PutItem("a", pri=0)])
-
-    assert [take(tube).data for _ in range(4)] == ["a", "b", "c", "d"]
-    assert data_of(tube.take_many(9)) == ["e", "f"]

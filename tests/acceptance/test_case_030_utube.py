@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import WAIT, counts, data_of, ids_of, put_and_take, take
+from tests.acceptance.support import WAIT, counts, data_of, ids_of, take
 from tests.thorough import without_spark
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Task, Tube
 
 KINDS = (("utube", "default"), ("utubettl", "ready_buffer"))
-BOTH = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("utube")])
 
 
 @pytest.mark.thorough
@@ -65,7 +64,7 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
 def test_waiting_take_gets_what_the_end_of_the_first_frees(
     shared_live_tube: SharedTube, in_background: InBackground, end: str, type_name: str, then: str
 ) -> None:
-    """Cases 030-4, 030-5, 040-5, 040-6, 040-9 and 040-10."""
+    """Cases 030-4, 030-5, 030-6, 040-5, 040-6, 040-7, 040-9 and 040-10."""
     tube = shared_live_tube(type_name)
     tube.put_many(["first", "second"], utube="abc")
     first = take(tube)
@@ -77,13 +76,6 @@ def test_waiting_take_gets_what_the_end_of_the_first_frees(
 
     got = waiting.result(WAIT)
     assert got.data == then
-
-
-@BOTH
-def test_bury_right_after_the_take_buries(shared_tube: SharedTube, type_name: str) -> None:
-    """Cases 030-6 and 040-7."""
-    tube = shared_tube(type_name)
-    assert tube.bury(put_and_take(tube, 1).task_id).state == "!"
 
 
 def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
@@ -99,20 +91,6 @@ def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
     assert task.data == 671
     tube.ack(task.task_id)
     assert take(tube).data == 670
-
-
-def test_two_sessions_take_and_ack_two_subqueues(shared_tube: SharedTube, other: Queue) -> None:
-    """Case 240-6."""
-    tube = shared_tube("utube")
-    rival = other[tube.name]
-    tube.put("d1", utube="k1")
-    tube.put("d2", utube="k2")
-    mine, theirs = take(tube), take(rival)
-    assert (mine.data, theirs.data) == ("d1", "d2")
-    tube.ack(mine.task_id)
-    rival.ack(theirs.task_id)
-    assert tube.take(timeout=0) is None
-    assert rival.take(timeout=0) is None
 
 
 def test_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
@@ -132,6 +110,7 @@ def test_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
 def test_per_utube_takes_the_next_tasks_of_a_subqueue_in_order(
     shared_tube: SharedTube, other: Queue
 ) -> None:
+    """Cases 220-1 and 240-6."""
     tube = shared_tube("utube")
     tube.put_many(list("abcd"), utube="one")
     tube.put_many(list("xy"), utube="two")

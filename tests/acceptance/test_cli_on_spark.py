@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.command_line import invoke
+from tests.programs import ran
 from tubeq_spark import Queue
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from typer.testing import Result
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.thorough
@@ -97,17 +95,9 @@ def test_program_prints_nothing_but_its_results_when_delta_prints_too(
     with Queue(spark, location, clock=clock) as queue:
         queue.create_tube("t")
     (tmp_path / "tubeq.toml").write_text("[queue]\nvacuum_hours = 1\nretention_hours = 1\n")
-    program = [sys.executable, "-m", "tubeq_spark.cli", "--engine", "spark"]
+    program = ("-m", "tubeq_spark.cli", "--engine", "spark", "--location", location)
 
-    result = subprocess.run(
-        [*program, "--location", location, "sweep", "--json"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    result = ran(*program, "sweep", "--json", cwd=tmp_path)
 
     assert result.returncode == 0, result.stderr
     assert [json.loads(line)["tube"] for line in result.stdout.splitlines()] == ["t"]

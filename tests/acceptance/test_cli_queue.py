@@ -19,7 +19,7 @@ import pytest
 
 from tests.acceptance.command_line import invoke
 from tests.acceptance.support import counts, put_and_take, take
-from tests.programs import environment
+from tests.programs import environment, ran, started
 from tubeq_spark import Backoff, Queue, Rate
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.programs import how_to_install
@@ -444,22 +444,12 @@ def test_help_has_groups_of_commands_whose_summaries_fit_a_narrow_terminal() -> 
 def test_command_when_nobody_reads_its_output_ends_silently(tubeq: Tubeq) -> None:
     tube = tubeq.tube()
     tube.put_many(["x" * 1_000] * 200)
-    words = ["tasks", tube.name, "-n200"]
-    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", tubeq.queue.location]
+    command = ("-m", "tubeq_spark.cli", "--location", tubeq.queue.location)
     for option in ("--json", "--verbose"):
-        with subprocess.Popen(
-            [*command, option, *words],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
+        with started(*command, option, "tasks", tube.name, "-n200") as process:
             assert process.stdout.readline()
             process.stdout.close()
-            said = process.stderr.read()
-
-        assert (process.returncode, said) == (141, b"")
+            assert (process.stderr.read(), process.wait(60)) == ("", 141)
 
 
 @pytest.mark.processes
@@ -471,20 +461,14 @@ def test_command_when_interrupted_at_its_start_prints_no_traceback(
     # A shell ignores Ctrl-C for a program in the background, such as a run of these tests.
     usual = "import signal as s; s.signal(s.SIGINT, s.default_int_handler)"
     program = f"{usual}; import os, tubeq_spark.cli as c; os.write(1, b'.'); c.main()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program, "--location", tubeq.queue.location, "top"],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
+    with started("-c", program, "--location", tubeq.queue.location, "top") as process:
         process.stdout.read(1)
         begun.wait(seconds)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
 
     assert process.returncode in (-signal.SIGINT, 130, 0)
-    assert b"Traceback" not in said
+    assert "Traceback" not in said
 
 
 # -- bad use, and other people's text ----------------------------------------------------------------------
@@ -694,15 +678,9 @@ def test_program_when_there_is_neither_spark_nor_java_prints_nothing_but_its_res
         *arguments: str, stdin: str = "", missing: str = "'pyspark', 'py4j', 'delta'"
     ) -> tuple[int, str, str]:
         call = f"import sys; sys.modules.update(dict.fromkeys([{missing}]))"
-        done = subprocess.run(
-            [sys.executable, "-c", f"{call}; import tubeq_spark.cli as c; c.main()", *arguments],
-            env=environment(JAVA_HOME=str(tmp_path), TUBEQ_LOCATION=location),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        program = f"{call}; import tubeq_spark.cli as c; c.main()"
+        place = {"JAVA_HOME": str(tmp_path), "TUBEQ_LOCATION": location}
+        done = ran("-c", program, *arguments, stdin=stdin, **place)
         return done.returncode, done.stdout, done.stderr
 
     made = tubeq("create", "t", "--json")

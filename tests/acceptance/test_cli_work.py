@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.command_line import invoke
-from tests.programs import environment
+from tests.programs import environment, ran
 from tests.waiting import until
 from tubeq_spark import PutItem, Queue
 
@@ -89,6 +89,16 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
     out, err = process.communicate(timeout=3 * WAIT)
     lines = out.splitlines()
     return process.returncode, json.loads(lines[-1]) if lines else {"err": err}
+
+
+def stopped(
+    process: subprocess.Popen[str], queue: Queue, **left: int
+) -> tuple[int, dict[str, Any]]:
+    """The exit code and the result of a call that is stopped when the tube has so many tasks in a state."""
+    tasks = left.items()
+    until(lambda: tasks <= queue.statistics("jobs")["tasks"].items())
+    process.send_signal(signal.SIGTERM)
+    return ended(process)
 
 
 def in_calls(place: Path, queue: Queue, processes: str) -> subprocess.Popen[str]:
@@ -211,18 +221,12 @@ def test_work_when_verbose_logs_each_failure_once_with_the_traceback_of_the_hand
     place: Path, queue: Queue, processes: str
 ) -> None:
     queue["jobs"].put("a")
-    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", "q", "--verbose"]
+    command = ("-m", "tubeq_spark.cli", "--location", "q", "--verbose", "work", "jobs", "job:fails")
     options = ("--bury", "--idle", "0.1", "--processes", processes)
 
-    done = subprocess.run(
-        [*command, "work", "jobs", "job:fails", *options],
-        cwd=place,
-        env=environment(TUBEQ_ENGINE="native"),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=WAIT,
-    )
+    done = ran(*command, *options, cwd=place, TUBEQ_ENGINE="native")
+
+    assert done.returncode == 0
 
     first, *trace = done.stderr.splitlines()
     assert re.fullmatch(
@@ -253,7 +257,8 @@ def test_work_when_a_process_is_killed_starts_another_and_does_all_tasks(
 ) -> None:
     queue["jobs"].put_many([*range(10), "bad"])
 
-    code, result = ended(started(place, "job:dies_at_first", "--processes", "2", "--idle", "6"))
+    process = started(place, "job:dies_at_first", "--processes", "2")
+    code, result = stopped(process, queue, total=0)
 
     assert code == 0
     # What the killed process has done since its last report is not counted.
@@ -271,7 +276,8 @@ def test_work_when_a_task_ends_its_process_each_time_buries_it_with_the_reason(
     queue["jobs"].alter(max_attempts=2)
     (task,) = queue["jobs"].put_many(["bad"])
 
-    code, result = ended(started(place, "job:exits", "--processes", "2", "--idle", "6"))
+    process = started(place, "job:exits", "--processes", "2")
+    code, result = stopped(process, queue, buried=1)
 
     assert (code, result["done"], result["failed"], result["buried"]) == (0, 0, 2, 1)
     (buried,) = queue["jobs"].tasks_by_state("buried")
@@ -284,7 +290,8 @@ def test_work_when_a_call_takes_too_long_kills_it_before_its_task_goes_back(
 ) -> None:
     queue["jobs"].put("slow")
 
-    code, result = ended(started(place, "job:slow_at_first", "--time-limit", "0.5", "--idle", "3"))
+    process = started(place, "job:slow_at_first", "--time-limit", "0.5")
+    code, result = stopped(process, queue, total=0)
 
     assert (code, result["done"], result["failed"]) == (0, 1, 1)
     assert seen(place) == ["slow 1", "slow 2"]

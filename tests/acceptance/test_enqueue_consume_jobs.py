@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tests.acceptance.support import counts
 from tests.beside import beside_spark
-from tests.programs import ROOT, environment
+from tests.programs import ROOT, ran, started
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.jobs.consumer import Consumer, Ending
 from tubeq_spark.jobs.results import ResultTable
@@ -376,34 +374,15 @@ def test_programs_put_and_consume_until_a_signal_comes(
     results = str(tmp_path / "results")
     common = ["--location", location, "--tube=work"]
 
-    with subprocess.Popen(
-        [
-            *(sys.executable, str(ROOT / "jobs" / "consume.py"), *common),
-            *(f"--results={results}", f"--path={tmp_path}", f"{jobs.handlers}:work"),
-        ],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as consumer:
-        try:
-            put = subprocess.run(
-                [sys.executable, str(ROOT / "jobs" / "enqueue.py"), *common, lines],
-                env=environment(),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=LONG,
-            )
-            assert (put.returncode, put.stderr) == (0, "")
-            assert put.stdout.startswith("put 4 tasks into work: ")
-            assert consumer.stderr is not None
-            # Spark's log goes the same way.
-            first = next(line for line in consumer.stderr if "work[" in line)
-            consumer.send_signal(signal.SIGTERM)
-            said, _ = consumer.communicate(timeout=LONG)
-        finally:
-            consumer.kill()
+    handler = (f"--results={results}", f"--path={tmp_path}", f"{jobs.handlers}:work")
+    with started(str(ROOT / "jobs" / "consume.py"), *common, *handler) as consumer:
+        put = ran(str(ROOT / "jobs" / "enqueue.py"), *common, lines)
+        assert (put.returncode, put.stderr) == (0, "")
+        assert put.stdout.startswith("put 4 tasks into work: ")
+        # Spark's log goes the same way.
+        first = next(line for line in consumer.stderr if "work[" in line)
+        consumer.send_signal(signal.SIGTERM)
+        said, _ = consumer.communicate(timeout=LONG)
 
     assert "4 tasks done: 4 in " in first
     assert (consumer.returncode, said) == (0, "stopped: 4 tasks, 0 failed batches\n")

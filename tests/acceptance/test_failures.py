@@ -5,7 +5,6 @@ The simulation has all of it in all orders of steps; here one reads what a progr
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,17 +12,14 @@ import pytest
 
 from tests.acceptance.support import (
     InMemory,
-    all_tasks,
-    calls,
-    counts,
     data_of,
     ids_of,
     put_and_take,
     take,
 )
 from tests.waiting import beat
-from tubeq_spark import Backoff, Bury, InvalidOptionError, NotTakenError, PutItem, TaskNotFoundError
-from tubeq_spark.model.failures import LEASE_ENDED, SESSION_ENDED
+from tubeq_spark import Backoff, InvalidOptionError, NotTakenError, TaskNotFoundError
+from tubeq_spark.model.failures import SESSION_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,31 +43,6 @@ def error_of(tube: Tube, task: Task) -> str | None:
 
 
 # -- errors --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("type_name", TYPES)
-def test_error_when_nothing_new_is_said_stays_until_the_task_is_acked(
-    new_tube: NewTube, type_name: str
-) -> None:
-    tube = new_tube(type_name)
-    task = put_and_take(tube, "a")
-    assert task.error is None
-    first = "it's 漢 ${x} {rows}\nand more \\x00"
-
-    assert tube.release(task.task_id, error=first.replace("\\x00", "\0")).error == first
-    again = take(tube)
-    assert (again.error, again.attempts) == (first, 2)
-    assert tube.release(task.task_id).error == first
-    take(tube)
-    assert tube.release(task.task_id, delay=0, error="second").error == "second"
-    assert tube.bury(task.task_id).error == "second"
-    assert tube.kick() == 1
-    assert error_of(tube, task) == "second"
-    again = take(tube)
-    assert (again.error, again.attempts) == ("second", 1)
-    assert tube.ack(task.task_id).error == "second"
-    with pytest.raises(TaskNotFoundError):
-        tube.peek(task.task_id)
 
 
 def test_many_when_they_are_many_keep_their_own_errors(new_tube: NewTube) -> None:
@@ -156,26 +127,6 @@ def test_batch_when_a_table_has_errors_keeps_them(new_tube: NewTube, verb: str, 
     assert found == {i: f"error of {i}" for i in ids[1:]}
 
 
-def test_batch_when_a_table_has_no_error_for_some_is_refused(
-    new_tube: NewTube, versions: Versions
-) -> None:
-    tube = new_tube("fifo")
-    tube.put_many([*"ab"])
-    batch = tube.take_arrow(2)
-    ids = batch.table.column("task_id").to_pylist()
-    before = versions()
-
-    for bad in (5, ["a"], {ids[0]: "a"}):
-        for verb in (batch.release, batch.bury):
-            with pytest.raises(InvalidOptionError, match="error"):
-                verb(error=bad)  # type: ignore[operator]
-
-    assert versions() == before
-    nulls = pa.table({"task_id": ids, "error": pa.nulls(2, pa.string())})
-    assert batch.release(nulls) == 2
-    assert versions()[tube.name] == before[tube.name] + 1
-
-
 @pytest.mark.parametrize(
     ("raised", "error"), [(ZeroDivisionError, "ZeroDivisionError"), (KeyboardInterrupt, None)]
 )
@@ -210,102 +161,7 @@ def test_batch_when_a_frame_has_errors_keeps_them(new_tube: NewTube) -> None:
     assert [task.error for task in tube.tasks_by_state("!")] == ["of all"]
 
 
-# -- backoff -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("type_name", ["fifottl", "limfifottl", "utubettl"])
-def test_release_when_a_task_fails_again_delays_it_for_longer_and_lengthens_its_life(
-    new_tube: NewTube, clock: ManualClock, type_name: str
-) -> None:
-    tube = new_tube(type_name, backoff=BACKOFF, ttr=1_000, ttl=500)
-    tube.put("a")
-    delays = []
-    for _ in range(5):
-        task = tube.release(take(tube).task_id, error="why")
-        assert task.state == "~"
-        assert tube.take(timeout=0) is None
-        delays.append(waits(task, clock))
-        clock.advance(delays[-1] or 0)
-
-    assert delays == [10, 20, 40, 40, 40]
-    again = take(tube)
-    assert (again.attempts, again.ttl) == (6, 650)
-
-
-def test_release_when_there_is_no_error_or_another_delay_has_no_backoff(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl")
-    tube.put("a")
-    assert tube.release(take(tube).task_id, error="why").state == "r"
-    tube.alter(backoff=BACKOFF, max_attempts=5)
-
-    assert tube.release(take(tube).task_id).state == "r"
-    assert tube.release(take(tube).task_id, delay=0, error="why").state == "r"
-    task = tube.release(take(tube).task_id, delay=3, error="why")
-    assert (task.state, waits(task, clock)) == ("~", 3)
-    clock.advance(3)
-    task = tube.release(take(tube).task_id, error="worn out")
-    assert (task.state, task.error) == ("!", "worn out")
-
-
 # -- leases that ended ---------------------------------------------------------------------------------
-
-
-def seen(queue: Queue, tube: Tube, task: Task) -> tuple[str, str | None, dict[str, int]]:
-    """State and error of a task, and what is counted of the tube."""
-    found = tube.peek(task.task_id)
-    return found.state.value, found.error, counts(queue, tube)
-
-
-def meet(queue: Queue, tube: Tube, *, swept: bool) -> None:
-    """Write ended leases, by a sweep or by a take."""
-    if swept:
-        queue.sweep()
-    else:
-        assert tube.take(timeout=0) is None
-
-
-@pytest.mark.parametrize("swept", [False, True])
-@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
-def test_lease_when_its_end_is_written_delays_the_task_by_the_backoff(
-    queue: Queue, new_tube: NewTube, clock: ManualClock, type_name: str, swept: bool
-) -> None:
-    tube = new_tube(type_name, backoff=BACKOFF, ttr=5, ttl=70)
-    task = put_and_take(tube, "a")
-
-    clock.advance(5)
-    assert seen(queue, tube, task) == ("r", None, {"ready": 1, "total": 1})
-    meet(queue, tube, swept=swept)
-    assert seen(queue, tube, task) == ("~", LEASE_ENDED, {"delayed": 1, "total": 1})
-    found = tube.peek(task.task_id)
-    assert (waits(found, clock), found.ttl) == (10, 80)
-    clock.advance(10)
-    assert seen(queue, tube, task) == ("r", LEASE_ENDED, {"ready": 1, "total": 1})
-    again = take(tube)
-    assert (again.attempts, again.error) == (2, LEASE_ENDED)
-    assert calls(queue, tube) == {"put": 1, "take": 2, "ttr": 1, "delay": 1}
-    clock.advance(5)
-    for verb in (tube.ack, tube.release):
-        with pytest.raises(NotTakenError):
-            verb(task.task_id)
-    meet(queue, tube, swept=swept)
-    assert waits(tube.peek(task.task_id), clock) == 20
-
-
-@pytest.mark.thorough
-def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
-    fifottl: Tube, clock: ManualClock
-) -> None:
-    fifottl.put_many([PutItem(name, ttr=5 if name == "a" else 1_000) for name in "abcdef"])
-    ids = ids_of(fifottl.take_many(6))
-    clock.advance(5)
-
-    with ThreadPoolExecutor(len(ids)) as pool:
-        acks = [pool.submit(fifottl.ack, task_id) for task_id in ids]
-
-    assert [isinstance(ack.exception(), NotTakenError) for ack in acks] == [True] + [False] * 5
-    assert [(task.data, task.state) for task in all_tasks(fifottl)] == [("a", "r")]
 
 
 def test_session_lives_as_long_as_its_batch_was_touched_for(
@@ -361,32 +217,3 @@ def test_session_when_it_died_delays_its_tasks_from_their_release_on(
     assert (found.state, found.error, waits(found, clock)) == ("~", SESSION_ENDED, 10)
     clock.advance(10)
     assert take(tube).data == "a"
-
-
-# -- work ----------------------------------------------------------------------------------------------
-
-
-def test_work_when_handlers_fail_keeps_the_error_of_each(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", backoff=Backoff(first=30, jitter=0))
-    tube.put("old")
-    tube.release(take(tube).task_id, delay=0)
-    tube.put_many(["bad", "worse", "good", "gone"])
-
-    def handle(task: Task) -> None:
-        if task.data == "worse":
-            raise Bury("it is hopeless")
-        if task.data == "gone":
-            raise Bury
-        if task.data != "good":
-            int(task.data)
-
-    report = tube.work(handle, threads=3, idle=0)
-
-    assert (report.done, report.failed, report.buried) == (1, 4, 2)
-    old, bad = tube.tasks_by_state("~")
-    assert [waits(task, clock) for task in (old, bad)] == [60, 30]
-    assert bad.error.startswith("ValueError: invalid literal for int()")
-    assert "in handle" in bad.error
-    assert [task.error for task in tube.tasks_by_state("!")] == ["it is hopeless", "Bury"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
+from tests.acceptance.support import counts, data_of, ids_of, take
 from tubeq_spark import InvalidOptionError, PutItem, TaskState
 from tubeq_spark.storage.user_condition import condition_of, shown
 
@@ -131,23 +131,6 @@ def test_kick_where_a_condition_holds_goes_by_what_time_has_ended(
     assert tube.kick(None) == 1
     assert tube.kick(None) == tube.kick(None, where="TRUE") == 0
     assert ready(tube) == ["long", "worn", "alive"]
-
-
-def test_kick_where_a_condition_holds_begins_anew_counts_and_tells(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    changes = Changes()
-    tube = new_tube("fifottl", ttr=60)
-    tube.put_many(["a", "b"])
-    for task in tube.take_many(2):
-        tube.bury(task.task_id)
-    tube.on_task_change(changes)
-
-    assert tube.kick(where="attempts = 1 AND taken_at IS NULL AND data = '\"b\"'") == 1
-
-    assert changes == [("kick", "b", "r")]
-    assert calls(queue, tube)["kick"] == 1
-    assert (take(tube).attempts, counts(queue, tube)) == (1, {"taken": 1, "buried": 1, "total": 2})
 
 
 def test_kick_where_the_condition_is_bad_writes_nothing(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.programs import environment
+from tests.programs import ran
 from tubeq_spark import Queue, TaskState
 
 if TYPE_CHECKING:
@@ -34,16 +32,9 @@ def test_tubeq_when_each_call_is_a_process_puts_takes_and_counts_each_task_once(
 ) -> None:
     def tubeq(*arguments: str, stdin: str = "") -> list[Any]:
         options = ["--remote", server, "--location", location, "--json"]
-        ended = subprocess.run(
-            [sys.executable, "-m", "tubeq_spark.cli", *options, *arguments],
-            # A Java that cannot be found is not needed.
-            env=environment(JAVA_HOME=str(tmp_path)),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
+        program = ("-m", "tubeq_spark.cli", *options, *arguments)
+        # A Java that cannot be found is not needed.
+        ended = ran(*program, cwd=tmp_path, stdin=stdin, JAVA_HOME=str(tmp_path))
         assert (ended.returncode, ended.stderr) == (0, "")
         return [json.loads(line) for line in ended.stdout.splitlines()]
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tubeq_spark.storage.log.commit_text import fault_of
 
 from tests.native.damage import PLANTED, checkpoint, commit
 from tests.native.logs import aged, versions
 from tests.native.support import opened
 from tubeq_spark import StoreError
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.actions import encoded
+from tubeq_spark.storage.log.actions import encoded, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
