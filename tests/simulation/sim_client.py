@@ -11,16 +11,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
-from tubeq_spark.storage.store.patience import Patience
-
 from tests.simulation.sim_store import BEGINS, Faults, SimStore
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.native.plain_table import store_table
-from tubeq_spark.storage.store import patience
-from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, Store
+from tubeq_spark.storage.store.store import (
+    Entry,
+    ExistsError,
+    Patience,
+    RequestError,
+    Store,
+    one_patience,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -211,7 +215,7 @@ class SimBackground:
         """Do the work; a failure of it fails nothing else."""
         while self.work:
             self._process.pause_perhaps(10.0)
-            with suppress(OSError, TubeqError, UnknownLogError), patience.one_patience():
+            with suppress(OSError, TubeqError, UnknownLogError), one_patience():
                 self.work.pop(0)()
 
 
