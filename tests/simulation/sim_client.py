@@ -17,13 +17,13 @@ from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.native.plain_table import store_table
+from tubeq_spark.storage.store import store
 from tubeq_spark.storage.store.store import (
     Entry,
     ExistsError,
     Patience,
     RequestError,
     Store,
-    one_patience,
 )
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class SimBackground:
         """Do the work; a failure of it fails nothing else."""
         while self.work:
             self._process.pause_perhaps(10.0)
-            with suppress(OSError, TubeqError, UnknownLogError), one_patience():
+            with suppress(OSError, TubeqError, UnknownLogError), store.one_patience():
                 self.work.pop(0)()
 
 
@@ -265,7 +265,7 @@ class StoreTables:
         """Let the modules of a table use the time and the randomness of the simulation."""
         with ExitStack() as stack, virtual_time(self.world):
             stack.enter_context(patch.object(tidying, "EVERY", EVERY))
-            stack.enter_context(patch.object(patience, "_verb", _Verb(self.world)))
+            stack.enter_context(patch.object(store, "_verb", _Verb(self.world)))
             yield
 
 
