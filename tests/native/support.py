@@ -18,10 +18,10 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.query import Select, named
-from tubeq_spark.storage.rows import GateRaise, insert_schema
+from tubeq_spark.storage.rows import GateIncrements, insert_schema
 from tubeq_spark.storage.statement import Note, new_operation_id
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.storage.tables.gates import Gates
+from tubeq_spark.storage.tables.take_gates import Gates
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -123,7 +123,7 @@ class Place:
         to: int,
         *,
         acked: Sequence[StoredTask] = (),
-        raised: GateRaise | None = None,
+        increments: GateIncrements | None = None,
         utube: str | None = None,
     ) -> Statement:
         """The statement that takes tasks, by their ids in each segment."""
@@ -138,7 +138,9 @@ class Place:
         )
         numbers = pa.array([to] * len(rows), pa.int64())
         lease = NewLease(OWNER, NOW)
-        return self.takes.take(tasks, numbers, numbers, lease, raised or GateRaise(), acked)
+        return self.takes.take(
+            tasks, numbers, numbers, lease, increments or GateIncrements(), acked
+        )
 
     def take(self, chosen: Mapping[int, Sequence[int]], to: int) -> Affected:
         return self.run(self.taking(chosen, to))

@@ -304,7 +304,7 @@ _NO_ROWS = empty(
 
 
 @dataclass(frozen=True, slots=True)
-class GateRaise:
+class GateIncrements:
     """The gates that a statement raises, and the taken-utube rows that it changes.
 
     Attributes:
@@ -380,13 +380,13 @@ class GatesSeen:
             shares[max(free, key=lambda of: hash_of(f"{of} {gate}"))].add(gate)
         return shares[owner]
 
-    def raised(
+    def increments(
         self,
         utubes: Iterable[str | None],
         texts: Mapping[str | None, str | None],
         *,
         all_takes: bool,
-    ) -> GateRaise:
+    ) -> GateIncrements:
         """Raise the gates of some sub-queues, and with `all_takes` the one that conflicts with every such take."""
         gates = {*self.gates_of(utubes)} | {*sorted(self.numbers)[:all_takes]}
-        return GateRaise({gate: self.numbers[gate] for gate in sorted(gates)}, texts)
+        return GateIncrements({gate: self.numbers[gate] for gate in sorted(gates)}, texts)
