@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -369,16 +369,12 @@ class GatesSeen:
         return {*matching(self.taken, row().new > 0).column("owner").to_pylist()}
 
     def share(self, owner: str, sharers: Collection[str]) -> set[int]:
-        """The gates of one of these sessions. Each gate has one session, which mostly stays while it takes tasks.
+        """The gates of one of these sessions. Each gate has one session, which stays while it takes tasks."""
 
-        No session has more than its part, because a session with few gates takes few tasks with each commit.
-        """
-        most = -(-len(self.numbers) // len(sharers))
-        shares: dict[str, set[int]] = {of: set() for of in sharers}
-        for gate in sorted(self.numbers):
-            free = [of for of, gates in shares.items() if len(gates) < most]
-            shares[max(free, key=lambda of: hash_of(f"{of} {gate}"))].add(gate)
-        return shares[owner]
+        def weight(gate: int, of: str) -> int:
+            return hash_of(f"{of} {gate}")
+
+        return {gate for gate in self.numbers if owner == max(sharers, key=partial(weight, gate))}
 
     def increments(
         self,
