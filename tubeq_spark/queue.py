@@ -734,7 +734,7 @@ class Queue:
 
         Returns:
             What was judged, and the violations. `unread` has a sentence for what could not be read, such as
-            files that were removed meanwhile; that is no violation.
+            files that VACUUM has removed; `damaged` has those of them that are about damage.
 
         Raises:
             InvalidOptionError: `since` or `until` is not an aware datetime.

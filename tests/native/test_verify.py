@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.acceptance.command_line import invoke
 from tubeq_spark import Queue, QueueConfig, Rate
 from tubeq_spark.storage.check import on_local_files
 from tubeq_spark.storage.note import Note, note_in
@@ -19,7 +22,6 @@ from tubeq_spark.verify.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     Rows = Callable[[pa.Table], pa.Table]
 
@@ -234,3 +236,44 @@ def test_a_sound_location_has_no_violation(sound: Path) -> None:
     assert found.unread == []
     assert found.commits > 30
     assert found.tasks == 15 + 12 + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("is_current", "damage", "said", "is_damaged"),
+    [
+        (True, lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read", True),
+        (True, Path.unlink, "is missing", True),
+        (False, Path.unlink, "was removed, because no newer version needs it", False),
+    ],
+)
+def test_a_data_file_that_cannot_be_read_is_told_as_damage_if_it_should_be_there(
+    is_current: bool,
+    damage: Callable[[Path], object],
+    said: str,
+    is_damaged: bool,
+    sound: Path,
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "queue"
+    shutil.copytree(sound, place)
+    # The last put has added a task that is still there; the first task of this tube is done.
+    commit = commits_of(place / ("utubes" if is_current else "rated"), "put")[
+        -1 if is_current else 0
+    ]
+    [path] = [
+        line["add"]["path"]
+        for line in map(json.loads, commit.read_text().splitlines())
+        if "add" in line
+    ]
+    damage(commit.parents[1] / unquote(path))
+
+    found = verified(place)
+
+    assert found.violations == []
+    assert [said in text for text in found.unread] == [True]
+    assert found.damaged == (found.unread if is_damaged else [])
+    ended = invoke("--location", str(place), "verify")
+    assert ended.exit_code == (3 if is_damaged else 0)
+    assert said in ended.stdout
+    assert ended.stdout.endswith("no violations in the part that could be read\n")
+    assert ("`tubeq check`" in ended.stderr) is is_damaged

@@ -32,7 +32,7 @@ def verify(
     """Judge the stored commits; exit 1 if one broke a rule.
 
     It lists each commit that lost or duplicated a task, gave it to two consumers, broke an order or a limit, or has
-    wrong counts. It only reads.
+    wrong counts. It only reads. If a file is damaged, it judges what it can read, and ends with 3.
     """
     call: Call = ctx.obj
     with call.answering():
@@ -60,11 +60,15 @@ def _show(call: Call, report: VerifyReport) -> None:
     for text in report.unread:
         call.show({"unread": text}, f"not judged: {text}")
     found = len(report.violations)
+    part = " in the part that could be read" if report.unread else ""
     judged = f"{plural(report.commits, 'commit')}, {plural(report.tasks, 'task')}"
     call.show(
         {"commits": report.commits, "tasks": report.tasks, "violations": found},
-        f"{judged}: {plural(found, 'violation') if found else 'no violations'}",
+        f"{judged}: {plural(found, 'violation') if found else 'no violations'}{part}",
     )
+    if report.damaged:
+        call.tell("files are damaged or missing: `tubeq check` says what can be repaired")
+        raise typer.Exit(ExitCode.FAILED)
     if report.violations:
         raise typer.Exit(ExitCode.NO)
 

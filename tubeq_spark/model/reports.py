@@ -289,9 +289,11 @@ class VerifyReport:
         tasks: The number of tasks that were put or changed by them, or were there before.
         violations: The commits that broke a rule, in the order of tubes and versions.
         unread: What could not be judged, in a sentence for each reason.
+        damaged: Those of these sentences that are about files which should be there, and are missing or damaged.
     """
 
     commits: int = 0
     tasks: int = 0
     violations: list[Violation] = field(default_factory=list, hash=False)
     unread: list[str] = field(default_factory=list, hash=False)
+    damaged: list[str] = field(default_factory=list, hash=False)

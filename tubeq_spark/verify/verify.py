@@ -93,6 +93,7 @@ def verify_tubes(
         sum(part.tasks for part in parts),
         [violation for part in parts for violation in part.violations],
         [text for part in parts for text in part.unread],
+        [text for part in parts for text in part.damaged],
     )
 
 
@@ -102,7 +103,8 @@ def _verify_tube(
     """Judge the commits of one tube. After a version that cannot be read it goes on from the next checkpoint."""
     start = _first(replay, since_us)
     while start is not None:
-        judge, count, unread = Judge(rules), 0, list[str]()
+        judge, count = Judge(rules), 0
+        unread, damaged = list[str](), list[str]()
         following = None
         try:
             judge.begin(start, *replay.begin(start))
@@ -114,9 +116,10 @@ def _verify_tube(
                 judge.judge(commit, is_counted=is_counted)
         except CutError as cut:
             unread.append(f"tube {rules.name}: {cut}")
+            damaged += unread if cut.is_damage else []
             later = max(start + 1, cut.version)
             following = next((s for s in replay.starts() if s >= later), None)
-        yield VerifyReport(count, judge.tasks, judge.violations, unread)
+        yield VerifyReport(count, judge.tasks, judge.violations, unread, damaged)
         start = following
 
 

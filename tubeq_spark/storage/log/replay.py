@@ -29,12 +29,13 @@ class CutError(Exception):
 
     Attributes:
         version: The version at which this was found.
+        is_damage: Whether it should be there: no later version has removed it.
     """
 
-    def __init__(self, version: int, message: str) -> None:
+    def __init__(self, version: int, message: str, *, is_damage: bool = True) -> None:
         """Fail at a version."""
         super().__init__(message)
-        self.version = version
+        self.version, self.is_damage = version, is_damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +156,13 @@ class Replay:
                 file = pq.ParquetFile(opened)
                 there = [name for name in self._schema.names if name in file.schema_arrow.names]
                 rows = file.read(columns=there)
+        except FileNotFoundError as error:
+            is_old = self._is_removed(path, version)
+            why = "was removed, because no newer version needs it" if is_old else "is missing"
+            raise CutError(version, f"the data file {path} {why}", is_damage=not is_old) from error
         except (pa.ArrowException, OSError) as error:
-            raise CutError(version, f"the data file {path} is gone: {reason_of(error)}") from error
+            why = f"the data file {path} cannot be read: {reason_of(error)}"
+            raise CutError(version, why) from error
         parts = dict(add.get("partitionValues") or {})
         columns = [
             repeated(int(parts[wanted.name]), wanted.type, rows.num_rows)
@@ -165,6 +171,11 @@ class Replay:
             for wanted in self._schema
         ]
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def _is_removed(self, path: str, version: int) -> bool:
+        """Whether a version after this one has removed a data file."""
+        later = (self._facts.commit(each) for each in self._facts.versions if each > version)
+        return any(commit is not None and path in commit.removes for commit in later)
 
 
 def _info(version: int, text: bytes) -> Mapping[str, Any]:
