@@ -38,6 +38,19 @@ def script(tmp_path: Path, *lines: str) -> str:
     return f"{sys.executable} {file}"
 
 
+def test_command_when_a_data_file_is_damaged_says_that_tasks_are_left_out(tubeq: Tubeq) -> None:
+    tube = tubeq.tube()
+    tube.put("a")
+    [file] = (Path(tubeq.queue.location) / tube.name).glob("segment=*/*.parquet")
+    file.write_bytes(file.read_bytes()[:-9])
+
+    for command in ("tasks", "stats", "take"):
+        said = tubeq(command, tube.name).stderr
+        assert said.startswith(f"tubeq: {file} has "), command
+        assert said.endswith(": reads leave its segment out\n")
+        assert said.count("\n") == 1
+
+
 # -- put ---------------------------------------------------------------------------------------------
 
 

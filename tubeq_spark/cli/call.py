@@ -112,7 +112,8 @@ class Call:
             yield self._entered(stack, make, create=create, **how)
 
     def _spark(self, stack: ExitStack, **settings: str) -> SparkSession:
-        stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
+        quiet = quiet_loggers(verbose=self.verbose, of_spark=True, of_package=False)
+        stack.enter_context(quiet)
         return self.outside.open_spark(self.settings.remote, **settings)
 
     def _entered(self, stack: ExitStack, make: Callable[..., Queue], **how: Any) -> Queue:
@@ -141,9 +142,10 @@ class Call:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """End the call with a sentence and an exit code if the block raises."""
+        """End the call with a sentence and an exit code if the block raises; print the warnings of the log."""
         try:
-            with quiet_loggers(verbose=self.verbose):
+            tell = self._tell_logged if self.verbose else self._tell_warning
+            with logged(NAME, tell, verbose=self.verbose):
                 yield
         except (typer.Exit, typer.BadParameter):
             raise
@@ -169,6 +171,9 @@ class Call:
         """Print the log of a command that runs for long, of a tube or a program, during a block."""
         with logged(about, self._tell_logged, verbose=self.verbose):
             yield
+
+    def _tell_warning(self, said: Mapping[str, object], _text: str) -> None:
+        self.tell(str(said["note"]))
 
     def _tell_logged(self, said: Mapping[str, object], text: str) -> None:
         if self.json:

@@ -48,7 +48,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None]:
-    """Write the log of this package during a block, each message once.
+    """Write the log of this package during a block, each message once, in place of an outer block.
 
     Args:
         about: The tube, or the program if it is about all tubes.
@@ -60,7 +60,10 @@ def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None
     levels |= dict.fromkeys((log, _JOBS), logging.INFO)
     before = {logger: logger.level for logger in levels}
     # A handler's module may have its own handlers at the root.
+    outer, propagates = [h for h in _PACKAGE.handlers if isinstance(h, _Lines)], _PACKAGE.propagate
     _PACKAGE.propagate = False
+    for each in outer:
+        _PACKAGE.removeHandler(each)
     _PACKAGE.addHandler(handler)
     try:
         for logger, level in levels.items():
@@ -70,4 +73,6 @@ def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None
         for logger, level in before.items():
             logger.setLevel(level)
         _PACKAGE.removeHandler(handler)
-        _PACKAGE.propagate = True
+        for each in outer:
+            _PACKAGE.addHandler(each)
+        _PACKAGE.propagate = propagates

@@ -156,17 +156,20 @@ def _stdout_for_results() -> Iterator[None]:
 
 
 @contextmanager
-def quiet_loggers(*, verbose: bool = False, of_spark: bool = False) -> Iterator[None]:
+def quiet_loggers(
+    *, verbose: bool = False, of_spark: bool = False, of_package: bool = True
+) -> Iterator[None]:
     """Switch logging off during a block, because an error becomes one sentence.
 
     Args:
         verbose: Whether to log everything instead.
         of_spark: Whether to switch off Spark's logging, too, which imports pyspark.
+        of_package: Whether to switch off that of this package.
     """
     if verbose:
         yield
         return
-    loggers = [logging.getLogger("tubeq_spark")]
+    loggers = [logging.getLogger("tubeq_spark")] if of_package else []
     if of_spark:
         with suppress(ModuleNotFoundError):  # whoever needs pyspark says that it is missing
             from pyspark.logger import PySparkLogger  # noqa: PLC0415  pyspark is optional

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import queue_of, tube_of
-from tubeq_spark.cli.logs import logged
 from tubeq_spark.cli.names import TubeName, Yes, names
 from tubeq_spark.cli.options import CREATED, plain_options, with_options
 from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
@@ -50,13 +49,8 @@ def create(
     given = {name: value for name, value in options.items() if value is not None}
     with queue_of(ctx, create=True) as (call, queue):
         # An existing tube with other options is a warning in the log.
-        with logged(tube, lambda said, _: call.tell(str(said["note"]))):
-            made = queue.create_tube(
-                tube,
-                type_name,
-                if_not_exists="same" if if_same else if_not_exists,
-                **given,
-            )
+        accepted = "same" if if_same else if_not_exists
+        made = queue.create_tube(tube, type_name, if_not_exists=accepted, **given)
         shown = {"tube": made.name, "type": made.type, "options": plain_options(made.options)}
         call.show(shown, f"tube {made.name} of type {made.type}")
 
