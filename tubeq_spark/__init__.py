@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.errors import TaskNotFoundError as TaskNotFoundError
     from tubeq_spark.errors import TubeBusyError as TubeBusyError
     from tubeq_spark.errors import TubeExistsError as TubeExistsError
+    from tubeq_spark.errors import TubeMovedError as TubeMovedError
     from tubeq_spark.errors import TubeNotFoundError as TubeNotFoundError
     from tubeq_spark.errors import TubeqError as TubeqError
     from tubeq_spark.model.failures import Backoff as Backoff

@@ -13,7 +13,8 @@ TubeqError
 ├─ ConflictError                     other commits won every retry
 ├─ CommitUnknownError                may have succeeded; carries the operation's id
 └─ StoreError                        unsafe, unsupported, unreadable or unreachable storage
-   └─ QueueNotFoundError             no queue at the location
+   ├─ QueueNotFoundError             no queue at the location
+   └─ TubeMovedError                 the tube is used at another place
 ```
 """
 
@@ -31,6 +32,7 @@ __all__ = [
     "TaskNotFoundError",
     "TubeBusyError",
     "TubeExistsError",
+    "TubeMovedError",
     "TubeNotFoundError",
     "TubeqError",
 ]
@@ -126,3 +128,7 @@ class StoreError(TubeqError):
 
 class QueueNotFoundError(StoreError):
     """The location has no queue, or its queue was removed. Nothing was created."""
+
+
+class TubeMovedError(StoreError):
+    """The tube was moved to another place by `Queue.copy_to(close=True)`; use the queue there."""

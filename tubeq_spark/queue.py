@@ -762,8 +762,8 @@ class Queue:
 
         - Stop all programs of the queue.
         - Pause its tubes, and stop the producers.
-        - Pass `close=True`. Then the tubes here refuse puts and takes with an error that names the target, until
-          somebody calls `Tube.resume`, and no tube is created here. A put that was suspended meanwhile and lands
+        - Pass `close=True`. Then the tubes here refuse all changes with a `TubeMovedError` that names the target,
+          until somebody calls `Tube.resume`, and no tube is created here. A put that was suspended meanwhile and lands
           here raises `CommitUnknownError`.
 
         After the copy use only one location. If the call is interrupted, nobody can open the target: remove its
@@ -780,9 +780,9 @@ class Queue:
 
         Raises:
             InvalidOptionError: `target` is no location, or overlaps with this one.
-            TubeBusyError: Tasks are taken; the queue was moved to another target; or another queue object may take tasks of a tube that is
-                not paused; or a tube or the list of tubes was changed during the copy; or another
-                call has copied to `target` since this one began.
+            TubeBusyError: Tasks are taken; or the queue was moved to another target; or another queue object may
+                take tasks of a tube that is not paused; or a tube or the list of tubes was changed during the copy;
+                or another call has copied to `target` since this one began.
             StoreError: Something exists at the target, such as an interrupted copy; or this
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.acceptance.command_line import invoke
 from tubeq_spark import (
     CommitUnknownError,
     InvalidOptionError,
     Queue,
     QueueNotFoundError,
     StoreError,
+    Tube,
     TubeBusyError,
+    TubeMovedError,
 )
 from tubeq_spark.admin import tubes
 from tubeq_spark.admin.copying import _Copy
@@ -78,10 +81,26 @@ def test_copy_when_it_closes_the_old_place_names_the_new_one_there(
     seen.release_all()
     queue.copy_to(new, close=True)
 
-    for verb in (lambda t: t.put("b"), lambda t: t.take(0), lambda t: t.take_arrow(1)):
+    verbs: list[Callable[[Tube], object]] = [
+        lambda t: t.put("b"),
+        lambda t: t.take(0),
+        lambda t: t.take_arrow(1),
+        lambda t: t.kick(),
+        lambda t: t.bury_many([1]),
+        lambda t: t.alter(max_attempts=3),
+        Tube.release_all,
+        Tube.truncate,
+        Tube.drop,
+    ]
+    for verb in verbs:
         for of_old in (tube, seen, paused):
-            with pytest.raises(StoreError, match=f"was moved to {new}: use the queue there"):
+            with pytest.raises(TubeMovedError, match=f"was moved to {new}: use the queue there"):
                 verb(of_old)
+    assert old.statistics("work")["tasks"]["total"] == 1
+    for command in ("put", "truncate", "kick"):
+        yes = ["--yes"] if command == "truncate" else []
+        told = invoke("--location", old.location, command, "work", *yes, stdin="1\n")
+        assert (told.exit_code, "use the queue there" in told.stderr) == (2, True), told.stderr
     with opened(new, clock) as moved:
         assert moved["paused"].paused
         assert moved["work"].take(0).data == "a"  # type: ignore[union-attr]
@@ -116,11 +135,11 @@ def test_put_when_it_waits_for_room_and_the_tube_is_moved_is_refused(
     tube = old.create_tube("small", "limfifottl", capacity=1)
     first = tube.put("a")
 
-    def move_and_make_room() -> None:
+    def make_room_and_move() -> None:
+        other.tube("small").delete(first)  # type: ignore[arg-type]
         other.copy_to(tmp_path / "new", close=True)
-        tube.delete(first)  # type: ignore[arg-type]
 
-    before(monkeypatch, clock, "sleep", move_and_make_room)
+    before(monkeypatch, clock, "sleep", make_room_and_move)
 
     with pytest.raises(StoreError, match="was moved to"):
         tube.put("b", timeout=60)

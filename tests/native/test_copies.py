@@ -254,15 +254,16 @@ def test_copy_when_the_target_cannot_be_one_is_refused(source: Queue, tmp_path: 
 def test_tubeq_copy_when_called_tells_the_tubes_and_ends_as_other_commands_do(
     source: Queue, tmp_path: Path
 ) -> None:
-    def call(*arguments: str) -> tuple[int, list[str]]:
+    def call(*arguments: str) -> tuple[int, list[str], str]:
         found = CliRunner().invoke(app, ["copy", *arguments], prog_name="tubeq")
-        return found.exit_code, found.stdout.splitlines()
+        return found.exit_code, found.stdout.splitlines(), found.stderr
 
     places = (source.location, str(tmp_path / "copy"))
 
-    code, lines = call(*places, "--json")
+    code, lines, said = call(*places, "--json")
 
     tubes = {name: counts["tasks"]["total"] for name, counts in source.statistics().items()}
     assert (code, {t["tube"]: t["tasks"] for t in map(json.loads, lines)}) == (0, tubes)
+    assert f"{source.location} stays open: use only one of the two from now on" in said
     assert call(*places)[0] == 3
     assert call(str(tmp_path / "none"), str(tmp_path / "other"))[0] == 2

@@ -72,7 +72,7 @@ def copy(
         tubes: All its tubes.
         target: The new location.
         target_options: The options by which the target is reached.
-        close: Whether the source is closed for puts and takes.
+        close: Whether the source is closed for changes.
 
     Raises:
         InvalidOptionError: The target is no location, or one of source and target is within the other.

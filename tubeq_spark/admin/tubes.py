@@ -52,7 +52,7 @@ def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None
     Args:
         tube: The tube.
         verb: The verb.
-        name: The name of its span, if the program wants one.
+        name: The name of its span, if the program wants one; `None` for a verb that only reads.
 
     Raises:
         QueueStateError: The queue is not running.

@@ -18,7 +18,7 @@ def copy(
     ],
     target: Annotated[str, typer.Argument(metavar="TO", help="Empty target path or URI")],
     close: Annotated[
-        bool, typer.Option("--close", help="Close the old place: it refuses puts and takes")
+        bool, typer.Option("--close", help="Close the old place: it refuses changes")
     ] = False,
 ) -> None:
     """Copy a queue to a new place.
@@ -34,3 +34,5 @@ def copy(
             call.show({"tube": name, "tasks": tasks}, f"{name}: {plural(tasks, 'task')}")
         for name in report.left_out:
             call.tell(f"{name} is temporary and was left out")
+        if not close:
+            call.tell(f"{source} stays open: use only one of the two from now on")

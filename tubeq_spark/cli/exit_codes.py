@@ -13,6 +13,7 @@ from tubeq_spark.errors import (
     TaskNotFoundError,
     TubeBusyError,
     TubeExistsError,
+    TubeMovedError,
     TubeNotFoundError,
 )
 
@@ -54,6 +55,7 @@ _BAD_USES = (
     TubeNotFoundError,
     TubeExistsError,
     TubeBusyError,
+    TubeMovedError,
     TaskNotFoundError,
     NotTakenError,
     SessionError,

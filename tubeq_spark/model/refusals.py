@@ -12,6 +12,7 @@ from tubeq_spark.errors import (
     StoreError,
     TaskNotFoundError,
     TubeBusyError,
+    TubeMovedError,
     TubeNotFoundError,
 )
 from tubeq_spark.model.states import QueueState
@@ -35,9 +36,9 @@ def require_running(state: QueueState) -> None:
         raise QueueStateError(msg)
 
 
-def was_moved(name: str, place: str) -> StoreError:
-    """The error for a put or take of a tube that is used at another place now."""
-    return StoreError(
+def was_moved(name: str, place: str) -> TubeMovedError:
+    """The error for a verb that changes a tube which is used at another place now."""
+    return TubeMovedError(
         f"tube {name!r} was moved to {place}: use the queue there; `Tube.resume` opens this one again"
     )
 

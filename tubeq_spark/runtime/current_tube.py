@@ -56,12 +56,13 @@ class CurrentTube:
 
         Args:
             verb: The verb.
-            name: The name of its span, if the program wants one.
+            name: The name of its span, if the program wants one; `None` for a verb that only reads.
             on_spark: Whether it uses Spark, whatever runs the row verbs.
 
         Raises:
             QueueStateError: The queue is not running.
             TubeNotFoundError: The tube was dropped.
+            TubeMovedError: The verb writes, and the tube was moved to another place.
             StoreError: Spark cannot be reached, and nothing was sent to it.
         """
         ctx = self.ctx
@@ -70,6 +71,8 @@ class CurrentTube:
         def of_newest() -> T:
             newest = self.newest()
             newest.require_there()
+            if name is not None:
+                newest.record.require_here()
             return verb(newest)
 
         def run() -> T:
@@ -114,6 +117,7 @@ class CurrentTube:
         """Change options of the tube. Commits and errors: as `Tube.alter`."""
 
         def change(current: TubeRecord) -> TubeRecord:
+            current.require_here()
             driver = self.ctx.tube_type
             options = altered(current.options, given, driver.tube_options, driver.name)
             if options.aging != current.options.aging and self.ctx.reader.ids(

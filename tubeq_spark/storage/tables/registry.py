@@ -72,10 +72,10 @@ class TubeRecord:
         return self.options.parallel, self.options.rate, self.options.most_taken
 
     def require_here(self) -> None:
-        """Refuse to put tasks into, or to take them from, a tube that is used at another place.
+        """Refuse to change a tube that is used at another place.
 
         Raises:
-            StoreError: It was moved.
+            TubeMovedError: It was moved.
         """
         if self.moved_to is not None:
             raise refusals.was_moved(self.name, self.moved_to)
