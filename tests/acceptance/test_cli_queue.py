@@ -502,7 +502,7 @@ def test_command_when_interrupted_at_its_start_prints_no_traceback(
         (["top", "--interval=0"], "'0' must be a duration of at least 0.1 s"),
         (["verify", "--since=today"], "'today' must be a moment such as 2026-11-21"),
         (["touch", "t", "1", "inf", "--session=x"], "'inf' must be a duration"),
-        (["put", "t", "--unique-field=id"], "no line has this field; the first line has n, url"),
+        (["put", "t", "--unique-field=id"], "line 1 of standard input lacks the field id of --unique-field; it has n, url; 0 tasks put"),
         (["take", "t", "--keep=5", "--exec=true"], "--keep and --exec exclude each other"),
         (["take", "t", "--nonsense"], "No such option: --nonsense"),
         (["peek", "t", "77"], "77"),

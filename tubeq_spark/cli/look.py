@@ -174,12 +174,18 @@ def tasks(
 ) -> None:
     """List tasks, by state and in the tube's order."""
     with tube_of(ctx, tube) as (call, source):
-        from tubeq_spark.tube import first_tasks  # noqa: PLC0415  as in call
+        from tubeq_spark.admin.tubes import perform_in  # noqa: PLC0415  as in call
+        from tubeq_spark.tube import first_tasks  # noqa: PLC0415
+        from tubeq_spark.verbs.read import count_matching  # noqa: PLC0415
 
         states = _STATES if state is None else (state,)
         found = list[Task]()
         for each in states:
             found += first_tasks(source, each, limit - len(found), where)
+        if len(found) == limit:
+            total = perform_in(source, lambda ctx: count_matching(ctx, where, states))
+            if total > limit:
+                call.tell(f"{limit:,} of {total:,} tasks shown; -n shows more")
         if call.json:
             call.show_tasks(found)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -36,41 +36,41 @@ def put(
     unique: Annotated[
         str | None, typer.Option(help="Unique key; nothing is put if a stored task has it")
     ] = None,
+    utube_field: Annotated[
+        str | None, typer.Option(help="Field of each line with its sub-queue")
+    ] = None,
     unique_field: Annotated[
-        str | None,
-        typer.Option(help="Field of each line with its unique key: a text or a whole number"),
+        str | None, typer.Option(help="Field of each line with its unique key")
     ] = None,
     timeout: Annotated[float, seconds("How long to wait for room (limfifottl)")] = 0,
     batch: Annotated[int, whole("Lines of one commit", least=1)] = 5_000,
 ) -> None:
     """Put tasks from JSON lines.
 
-    A line that is not valid JSON is refused before its batch is put; earlier batches stay. If an error or a
-    signal ends the call early, it says how many tasks were put.
+    A line that is not valid JSON, or lacks a field that an option names, is refused before its batch is put; earlier
+    batches stay. Such a field has a text, a whole number, or null for none. If an error or a signal ends the call
+    early, it says how many tasks were put.
     """
     call: Call = ctx.obj
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
     options["unique"] = unique
+    fields = {"utube": utube_field, "unique": unique_field}
     with call.answering(), _opened(call, file) as stream, call.queue() as queue:
         target = queue.tube(tube)
-        done, added, is_known = _Done(), list[Task](), False
+        done, added = _Done(), list[Task]()
         has_keys = unique is not None or unique_field is not None
         if has_keys:
             # Some of the tasks that a put returns existed before.
             target.on_task_change(lambda task, _event: added.append(task))
         finishing = lambda _: call.tell("finishing this batch; a second signal stops at once")  # noqa: E731
         with done.telling(call), _showing(stream, file) as show:
-            for items in _batches(stream, str(file), batch, done):
+            for items in _batches(stream, str(file), batch, done, fields):
                 show(done.count)
-                if unique_field is not None and items and not is_known:
-                    _require_field(items, unique_field)
-                    is_known = True
-                keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
                 stop = Stop(finishing)
                 # A second signal interrupts the put.
                 with suppress(KeyboardInterrupt), stop:
                     done.trying = len(items)
-                    tasks = target.put_many(keyed, timeout=timeout, **options)
+                    tasks = target.put_many(items, timeout=timeout, **options)
                     done.add(added if has_keys else tasks)
                 if stop():
                     sys.exit(stop.exit_code)
@@ -141,42 +141,60 @@ def _opened(call: Call, file: Path) -> Iterator[BinaryIO]:
     yield sys.stdin.buffer
 
 
-def _batches(stream: BinaryIO, name: str, size: int, done: _Done) -> Iterator[list[Any]]:
+def _batches(
+    stream: BinaryIO, name: str, size: int, done: _Done, fields: Mapping[str, str | None]
+) -> Iterator[list[Any]]:
+    """The items of the lines, by batches. A bad line is refused with its number.
+
+    Args:
+        stream: The lines.
+        name: The name of their file.
+        size: Lines of a batch at most.
+        done: Says how many tasks were put before.
+        fields: The fields of the lines with options of their tasks, by option.
+
+    Raises:
+        InvalidOptionError: A line of the next batch is bad.
+    """
     lines = enumerate(stream, start=1)
     while some := list(islice(lines, size)):
-        yield [_parsed(line, number, name, done) for number, line in some if line.strip()]
+        items = []
+        for number, line in some:
+            try:
+                items += [_item(line, fields)] if line.strip() else []
+            except ValueError as error:
+                where = "standard input" if name == "-" else name
+                done.is_told = True
+                msg = f"line {number} of {where} {error}; {done.before}"
+                raise InvalidOptionError(msg) from None
+        yield items
 
 
-def _parsed(line: bytes, number: int, name: str, done: _Done) -> Any:
+def _item(line: bytes, fields: Mapping[str, str | None]) -> Any:
+    """What a line puts.
+
+    Raises:
+        ValueError: The line is bad.
+    """
     from tubeq_spark.model.json_payload import encode  # noqa: PLC0415  imports Arrow
 
     try:
         data = json.loads(line)
         encode(data)  # a bad payload is refused here, where the line is known
     except (ValueError, RecursionError) as error:
-        where = "standard input" if name == "-" else name
         what = error if isinstance(error, json.JSONDecodeError) else "not a JSON value in UTF-8"
-        msg = f"line {number} of {where} is not valid JSON: {what}; {done.before}"
-        done.is_told = True
-        raise InvalidOptionError(msg) from None
-    return data
-
-
-def _require_field(lines: list[Any], field: str) -> None:
-    """Refuse a field that no line of the first batch has, because no task would have a key.
-
-    Raises:
-        InvalidOptionError: No line has it.
-    """
-    if not any(isinstance(line, dict) and field in line for line in lines):
-        known = ", ".join(lines[0]) if isinstance(lines[0], dict) and lines[0] else "no fields"
-        msg = f"--unique-field {field}: no line has this field; the first line has {known}"
-        raise InvalidOptionError(msg)
-
-
-def _keyed(data: Any, field: str) -> PutItem:
-    """A line with its key; without one if it has no such field, or NULL there."""
-    return PutItem(data, unique=data.get(field) if isinstance(data, dict) else None)
+        msg = f"is not valid JSON: {what}"
+        raise ValueError(msg) from None
+    own = {}
+    for option, field in fields.items():
+        if field is None:
+            continue
+        if not isinstance(data, dict) or field not in data:
+            has = ", ".join(data) if isinstance(data, dict) and data else "no fields"
+            msg = f"lacks the field {field} of --{option}-field; it has {has}"
+            raise ValueError(msg)
+        own[option] = data[field]
+    return PutItem(data, **own) if own else data
 
 
 @contextmanager

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import print_line, tube_of
+from tubeq_spark.cli.call import Call, print_line, tube_of
 from tubeq_spark.cli.names import TubeName, Where, Yes
 from tubeq_spark.cli.options import parser, seconds, task_id
 from tubeq_spark.cli.values import plural, seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.markup import printable
+from tubeq_spark.task import Task
 
 #: The argument of commands for one task.
 Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=task_id)]
@@ -88,7 +89,9 @@ def kick(
     count: Annotated[
         int | None,
         typer.Argument(
-            parser=parser(whole_of, 0), help="Tasks at most [default: 1]", show_default=False
+            parser=parser(whole_of, 0),
+            help="Tasks at most [default: 1, with --where all]",
+            show_default=False,
         ),
     ] = None,
     ids: Annotated[
@@ -116,8 +119,8 @@ def kick(
         if ids:
             kicked = len(source.kick_many(ids))
         else:
-            most = 1 if count is None else count
-            kicked = source.kick(None if every else most, where=where)
+            is_all = every or (count is None and where is not None)
+            kicked = source.kick(None if is_all else 1 if count is None else count, where=where)
         call.show({"tube": tube, "kicked": kicked}, f"kicked {plural(kicked, 'task')} of {tube}")
 
 
@@ -148,14 +151,22 @@ def delete(
             msg = "name tasks by their ids, or by --where"
             raise InvalidOptionError(msg)
         if where is None:
-            call.show_tasks(source.delete_many(task_ids or []))
+            _show_deleted(call, tube, source.delete_many(task_ids or []))
             return
         from tubeq_spark.admin.tubes import perform_in  # noqa: PLC0415  as in call
-        from tubeq_spark.verbs.read import matching  # noqa: PLC0415
+        from tubeq_spark.verbs.read import count_matching  # noqa: PLC0415
         from tubeq_spark.verbs.settle import delete_where  # noqa: PLC0415
 
-        found = perform_in(source, lambda ctx: ctx.reader.count(matching(ctx, where), skips=()))
+        found = perform_in(source, lambda ctx: count_matching(ctx, where))
         question = f"Delete {plural(found, 'task')} of {tube}?"
         call.require_yes(question, "nothing was deleted", yes=yes)
         while deleted := perform_in(source, lambda ctx: delete_where(ctx, where), name="delete"):
-            call.show_tasks(deleted)
+            _show_deleted(call, tube, deleted)
+
+
+def _show_deleted(call: Call, tube: str, tasks: list[Task]) -> None:
+    """Print the deleted tasks with `--json`, and else only their number: whoever deletes may not want the payloads."""
+    if call.json:
+        call.show_tasks(tasks)
+    else:
+        call.show({}, f"deleted {plural(len(tasks), 'task')} of {tube}")

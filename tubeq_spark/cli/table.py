@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.markup import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from tubeq_spark.cli.call import Call
 
 #: The value of a column: the name of a value of a row, or a function of the row.
@@ -19,11 +17,8 @@ Column = str | Callable[[dict[str, Any]], Any]
 
 #: The states of tasks, in the order of columns.
 STATES = ("ready", "taken", "delayed", "buried", "done")
-#: The longest line of a table in a file or a pipe, where nothing is cut. A line may have a payload.
-_LONGEST = 1_000_000
 #: The fewest characters of a text on a narrow terminal.
 _LEAST = 12
-_HIGH = 50
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
@@ -36,7 +31,7 @@ def show_each(call: Call, found: Iterable[dict[str, Any]], columns: Mapping[str,
         columns: The columns of the table.
     """
     if not call.json:
-        print_table(table_of(found, columns))
+        print_table(found, columns)
         return
     for row in found:
         call.show(row, "")
@@ -79,26 +74,62 @@ def value_of(row: dict[str, Any], column: Column) -> Any:
     return row[column] if isinstance(column, str) else column(row)
 
 
-def table_of(found: Iterable[dict[str, Any]], columns: Mapping[str, Column]) -> Table:
-    """A table with numbers on the right of their columns, and texts on the left. Missing values are empty."""
-    from rich.table import Table  # noqa: PLC0415  most calls print no table
-    from rich.text import Text  # noqa: PLC0415
+def print_table(found: Iterable[dict[str, Any]], columns: Mapping[str, Column]) -> None:
+    """Print a table to standard output, one line for each row.
 
+    On a narrow terminal text in the last column is cut. Numbers are never cut; their lines are wrapped instead.
+    """
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    header, *lines = lines_of(found, columns, width)
+    header = f"\x1b[1m{header}\x1b[0m" if is_terminal else header
+    sys.stdout.writelines(f"{line}\n" for line in (header, *lines))
+
+
+def lines_of(
+    found: Iterable[dict[str, Any]], columns: Mapping[str, Column], width: int | None = None
+) -> list[str]:
+    """A table as lines, the first of which is its header. Missing values are empty.
+
+    Numbers are on the right of their columns, and texts on the left.
+
+    Args:
+        found: The rows.
+        columns: The columns.
+        width: Lines that are longer are cut, if the last column has texts; `None` cuts none.
+    """
     rows = [[value_of(row, column) for column in columns.values()] for row in found]
-    table = Table(box=None, pad_edge=False)
+    # Each column with its name as the first cell, in cells of the same width.
+    shown: list[list[str]] = []
     for place, name in enumerate(columns):
-        values = [row[place] for row in rows if row[place] is not None]
-        numbers = bool(rows) and all(isinstance(value, int | float) for value in values)
-        is_data = place == len(columns) - 1 and not numbers
-        table.add_column(
-            name,
-            justify="right" if numbers else "left",
-            no_wrap=True,
-            overflow="ellipsis" if is_data else "fold",
-        )
-    for row in rows:
-        table.add_row(*(Text(_shown(value)) for value in row))
-    return table
+        values = [row[place] for row in rows]
+        is_number = bool(rows) and all(isinstance(v, int | float | None) for v in values)
+        cells = [name, *map(_shown, values)]
+        if place == len(columns) - 1 and not is_number and width is not None:
+            room = max(_LEAST, width - sum(width_of(column[0]) + 2 for column in shown))
+            cells = [_cut(cell, room) for cell in cells]
+        widest = max(map(width_of, cells))
+        spaces = [" " * (widest - width_of(cell)) for cell in cells]
+        pairs = zip(spaces, cells, strict=True)
+        shown.append([f"{space}{cell}" if is_number else f"{cell}{space}" for space, cell in pairs])
+    return ["  ".join(cells).rstrip() for cells in zip(*shown, strict=True)]
+
+
+def width_of(text: str) -> int:
+    """The number of columns of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415  most tables have none such
+
+    return cell_len(text)
+
+
+def _cut(text: str, width: int) -> str:
+    if width_of(text) <= width:
+        return text
+    from rich.cells import set_cell_size  # noqa: PLC0415  as above
+
+    return f"{set_cell_size(text, width - 1)}…"
 
 
 def _shown(value: Any) -> str:
@@ -107,39 +138,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, str | Age):
         return printable(str(value))
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
-
-
-def console(width: int | None = None) -> Console:
-    """A console for the present standard output, with lines of this width, or of the terminal's."""
-    from rich.console import Console  # noqa: PLC0415  as above
-
-    # With a width it needs a height, too, which has no effect.
-    height = None if width is None else _HIGH
-    return Console(file=sys.stdout, width=width, height=height, highlight=False)
-
-
-def print_table(table: Table) -> None:
-    """Print a table to standard output, one line for each row.
-
-    On a narrow terminal text in the last column is cut. Numbers are never cut; their lines are wrapped instead.
-    """
-    screen = console()
-    if not screen.is_terminal:
-        wide = console(_LONGEST)
-        with wide.capture() as captured:
-            wide.print(table)
-        for line in captured.get().splitlines():
-            sys.stdout.write(f"{line.rstrip()}\n")
-        return
-    widest = width_of(table, screen)
-    last = table.columns[-1]
-    if widest > screen.width and last.justify == "left":
-        last.max_width = _LEAST
-        last.max_width = max(_LEAST, screen.width - width_of(table, screen) + _LEAST)
-        widest = width_of(table, screen)
-    console(max(screen.width, widest)).print(table)
-
-
-def width_of(table: Table, screen: Console) -> int:
-    """The width that a table needs if nothing is cut."""
-    return screen.measure(table, options=screen.options.update(width=_LONGEST)).maximum

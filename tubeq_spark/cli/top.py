@@ -15,11 +15,10 @@ from tubeq_spark.cli.table import (
     STATES,
     Column,
     age,
-    console,
     counted,
+    lines_of,
     paused,
     print_table,
-    table_of,
     value_of,
     width_of,
 )
@@ -28,8 +27,7 @@ from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console, Group
-    from rich.table import Table
+    from rich.text import Text
 
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.queue import Queue
@@ -97,9 +95,10 @@ def top(
 
 def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -> None:
     # Only this command needs these imports.
+    from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
-    clock, screen = call.outside.clock, console()
+    clock, screen = call.outside.clock, Console(highlight=False)
     watch, number = _Watch(queue, clock.monotonic), 0
     with ExitStack() as stack:
         is_live = screen.is_terminal and not call.json
@@ -113,10 +112,9 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
                 for line in lines:
                     call.show({"look": number, **line}, "")
             elif live is None:
-                print_table(table_of(_sorted(lines, sort), _COLUMNS))
+                print_table(_sorted(lines, sort), _COLUMNS)
             else:
-                table = _fitting(_sorted(lines, sort), sort, screen)
-                live.update(_with_keys(table) if keys.are_read() else table, refresh=True)
+                live.update(_screen(_sorted(lines, sort), sort, screen.width), refresh=True)
 
         while True:
             lines = watch.look()
@@ -170,17 +168,16 @@ class _Watch:
         return {name: counts[name] / seconds for name in _RATES}
 
 
-def _fitting(lines: list[dict[str, Any]], sort: str, screen: Console) -> Table:
-    """A table with as many columns as fit on a screen."""
+def _fitting(rows: list[dict[str, Any]], sort: str, width: int) -> list[str]:
+    """The lines of a table with as many columns as fit on a screen."""
     columns = dict(_COLUMNS)
-    table = table_of(lines, columns)
     for column in _FIRST_LEFT_OUT:
-        if width_of(table, screen) <= screen.width:
-            break
+        lines = lines_of(rows, columns)
+        if max(map(width_of, lines)) <= width:
+            return lines
         if column != sort:
             del columns[column]
-            table = table_of(lines, columns)
-    return table
+    return lines_of(rows, columns)
 
 
 def _sorted(lines: list[dict[str, Any]], sort: str) -> list[dict[str, Any]]:
@@ -190,10 +187,13 @@ def _sorted(lines: list[dict[str, Any]], sort: str) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda row: value_of(row, _COLUMNS[sort]) or 0, reverse=True)
 
 
-def _with_keys(table: Table) -> Group:
+def _screen(rows: list[dict[str, Any]], sort: str, width: int) -> Text:
     """A table, and below it the keys that sort it."""
-    from rich.console import Group  # noqa: PLC0415  as above
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415  as above
 
-    told = "  ".join(f"{key} {column}" for key, column in _KEYS.items())
-    return Group(table, Text(f"sort by: {told}   {keys.QUIT} quit", style="dim"))
+    header, *lines = _fitting(rows, sort, width)
+    parts: list[Any] = [(header, "bold"), *(f"\n{line}" for line in lines)]
+    if keys.are_read():
+        told = "  ".join(f"{key} {column}" for key, column in _KEYS.items())
+        parts.append((f"\nsort by: {told}   {keys.QUIT} quit", "dim"))
+    return Text.assemble(*parts)

@@ -49,8 +49,9 @@ def create(
     given = {name: value for name, value in options.items() if value is not None}
     with queue_of(ctx, create=True) as (call, queue):
         # An existing tube with other options is a warning in the log.
-        accepted = "same" if if_same else if_not_exists
-        made = queue.create_tube(tube, type_name, if_not_exists=accepted, **given)
+        made = queue.create_tube(
+            tube, type_name, if_not_exists="same" if if_same else if_not_exists, **given
+        )
         shown = {"tube": made.name, "type": made.type, "options": plain_options(made.options)}
         call.show(shown, f"tube {made.name} of type {made.type}")
 

@@ -20,7 +20,7 @@ from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -145,12 +145,21 @@ def tasks_by_state(
     return _pages(ctx, state, ctx.queue.now_us(), page, ctx.table.fulfils(where, state))
 
 
-def matching(ctx: TubeContext, where: str) -> Expression:
-    """Tasks in any state that fulfil a program's condition at this moment."""
+def matching(
+    ctx: TubeContext, where: str | None, states: Iterable[TaskState] = TaskState
+) -> Expression:
+    """Tasks in some states that fulfil a program's condition at this moment."""
     now_us = ctx.queue.now_us()
     over = ctx.queue.lapsed.owners(now_us)
-    states = (ctx.table.is_in(s, now_us, over) & ctx.table.fulfils(where, s) for s in TaskState)
-    return any_of(*states)
+    of_states = (ctx.table.is_in(s, now_us, over) & ctx.table.fulfils(where, s) for s in states)
+    return any_of(*of_states)
+
+
+def count_matching(
+    ctx: TubeContext, where: str | None, states: Iterable[TaskState] = TaskState
+) -> int:
+    """The number of the tasks of `matching`."""
+    return ctx.reader.count(matching(ctx, where, states), skips=())
 
 
 def _told(ctx: TubeContext, read: Callable[[], T]) -> T:
