@@ -208,4 +208,9 @@ def test_alert_rules_when_read_are_about_metrics_that_there_are(
         assert {"summary", "description"} == rule["annotations"].keys()
         require_known(rule["expr"], exported)
         said = " ".join(rule["annotations"].values())
-        assert {*re.findall(r"\$labels\.(\w+)", said)} <= {"tube"}
+        assert {*re.findall(r"\$labels\.(\w+)", said)} <= {"tube", "instance"}
+    # Of an endpoint that does not answer there is only `up`, with the name of its job.
+    [measured] = [rule["expr"] for rule in group["rules"] if rule["alert"] == "TubeqNotMeasured"]
+    page = (ROOT / "docs" / "how-to" / "monitoring.md").read_text("utf-8")
+    [job] = re.findall(r"- job_name: (\w+)$", page, re.MULTILINE)
+    assert {f'up{{job="{job}"}} == 0', "tubeq_up == 0"} <= {*measured.split(" or ")}

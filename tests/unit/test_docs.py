@@ -221,6 +221,20 @@ def test_navigation_when_read_has_each_page() -> None:
     assert sorted(linked) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
+def test_index_when_its_links_are_followed_leads_to_each_page_in_two_steps() -> None:
+    index = DOCS / "index.md"
+    near = _linked_from(index) | {index}
+
+    far = {page for each in near for page in _linked_from(each)}
+
+    assert {page.relative_to(DOCS) for page in {*DOCS.rglob("*.md")} - near - far} == set()
+
+
+def _linked_from(page: Path) -> set[Path]:
+    links = re.findall(r"\]\(([^)#:]+\.md)", page.read_text("utf-8"))
+    return {(page.parent / link).resolve() for link in links}
+
+
 @pytest.mark.parametrize("name", TOP)
 def test_links_when_followed_lead_to_files(name: str) -> None:
     page = (ROOT / name).read_text("utf-8")
