@@ -12,7 +12,7 @@
   `is_classic` is true (a Spark Connect server runs it in a process of its own), and `until_signal` lets
   Ctrl-C and SIGTERM stop a query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
-  numbers of a command line;
+  numbers of a command line, and `plural` writes a number of things;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
 - `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
@@ -30,7 +30,7 @@ from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, note, open_spark, quiet_loggers, run_program
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.stopping import Stop
-from tubeq_spark.cli.values import seconds_of, whole_of
+from tubeq_spark.cli.values import plural, seconds_of, whole_of
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
@@ -49,6 +49,7 @@ __all__ = [
     "missing",
     "note",
     "open_spark",
+    "plural",
     "printable",
     "quiet_loggers",
     "read_defaults",

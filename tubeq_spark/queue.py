@@ -329,7 +329,7 @@ class Queue:
                 `"fair"`: the one that was served longest ago (utube types).
             most_taken: The largest number of tasks of the tube that may be taken at a time, >= 1. Takes of
                 such a tube conflict with each other.
-            aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
+            aging: Seconds of waiting that count as one step of priority, > 0: tasks are taken in the
                 order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
                 with `"fair"`).
             unique_for: A unique key is in use while its task is stored, and at least this many seconds from the

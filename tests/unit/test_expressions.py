@@ -44,7 +44,7 @@ from tubeq_spark.storage.query import (
     Function,
     Node,
     Struct,
-    columns_of,
+    column_names_in,
     count,
     named,
 )
@@ -286,9 +286,9 @@ def test_columns_of_a_node_are_those_of_all_its_parts(kind: type[Expression]) ->
     expression, names = NODES[kind]
 
     assert type(expression) is kind
-    assert columns_of(expression) == names
+    assert column_names_in(expression) == names
     deep = case((~(expression.is_null() | (D == 1)), nodes.Micros(expression)))
-    assert columns_of(deep) == names | {"d"}
+    assert column_names_in(deep) == names | {"d"}
 
 
 def test_nodes_when_one_is_new_are_all_looked_through() -> None:

@@ -32,21 +32,23 @@ def run_tubeq(*arguments: str) -> int:
     if is_usual:
         # While modules are imported, Ctrl-C ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from tubeq_spark.cli.exit_codes import ExitCode  # noqa: PLC0415  after Ctrl-C is handled
+
     app = _imported_app()
     if is_usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if app is None:
-        return 2
+        return ExitCode.BAD_USE
     try:
         app(args=arguments)
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"tubeq: {end.code}\n")
-            return 3
+            return ExitCode.FAILED
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         # typer reads the commands before it handles Ctrl-C.
-        return 128 + signal.SIGINT
+        return ExitCode.INTERRUPTED
     finally:
         try:
             sys.stdout.flush()

@@ -18,8 +18,8 @@ from tubeq_spark.cli import (
     check,
     copy,
     dashboard,
+    job_commands,
     look,
-    programs,
     put,
     report,
     settle,
@@ -202,7 +202,7 @@ def options(
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Tasks": (
         put.put,
-        programs.enqueue,
+        job_commands.enqueue,
         take.take,
         settle.ack,
         settle.release,
@@ -228,7 +228,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         tubes.truncate,
         tubes.drop,
     ),
-    "Workers": (work.work, programs.consume, look.sessions),
+    "Workers": (work.work, job_commands.consume, look.sessions),
     "Operations": (
         look.health,
         look.metrics,

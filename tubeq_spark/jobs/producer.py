@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException, ParseException
 
 from tubeq_spark.jobs.source import FORMATS, LINE, Source
-from tubeq_spark.programs import BadUseError, ExitCode, Stop, reason_of
+from tubeq_spark.programs import BadUseError, ExitCode, Stop, plural, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +145,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _sentence(tube: Tube, result: PutResult, key: str | None) -> str:
     if result.count:
         ids = f"{result.first_task_id} to {result.last_task_id}"
-        return f"put {result.count:,} task{'s' * (result.count != 1)} into {tube.name}: {ids}"
+        return f"put {plural(result.count, 'task')} into {tube.name}: {ids}"
     reasons = ["there are no rows"]
     if key is not None:
         reasons.append(f"the key {key!r} was used before")

@@ -52,7 +52,7 @@ def encode(data: Any) -> str:
     """The JSON text of a payload; tuples become lists.
 
     Raises:
-        InvalidOptionError: The payload is no JSON value, is nested too deep, or has a text that UTF-8 cannot encode.
+        InvalidOptionError: The payload is not a JSON value, is nested too deep, or has a text that UTF-8 cannot encode.
     """
     try:
         _check(data)
@@ -116,7 +116,7 @@ def decode(text: str) -> Any:
     """Parse a JSON text, also if the caller's stack is deep.
 
     Raises:
-        UnreadableError: The text is no JSON, or too much for Python's decoder: it is deeper than the stack, or has an
+        UnreadableError: The text is not JSON, or too much for Python's decoder: it is deeper than the stack, or has an
             integer of more digits than `sys.get_int_max_str_digits()`.
     """
     try:

@@ -261,7 +261,7 @@ def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
     Args:
         created_us: The moment at which the task was put.
         pri: Its priority.
-        aging_us: The waiting time that counts as much as one step of priority; `None` in a tube without aging.
+        aging_us: The waiting time that counts as one step of priority; `None` in a tube without aging.
     """
     if aging_us is None:
         return pri

@@ -6,6 +6,8 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.note import PUTS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -17,8 +19,7 @@ COUNTED = ("added", "done", "failed")
 DAY = 1_440
 #: What the tasks of a commit count for, by the verb of its note.
 _OF_VERB = {
-    "put": "added",
-    "urgent": "added",
+    **dict.fromkeys(PUTS, "added"),
     "take": "taken",
     "ack": "done",
     "done": "done",

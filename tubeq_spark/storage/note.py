@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.arguments import TakeRequest
 
+#: Operations that add tasks.
+PUTS = frozenset({"put", "urgent"})
 #: The last version of each table that the running attempt of a verb has read.
 versions_read: ContextVar[dict[str, int]] = ContextVar("tubeq_versions_read")
 #: The columns of DESCRIBE HISTORY that `read_commit` reads, beside `timestamp`.

@@ -218,7 +218,7 @@ def node(expression: Expression) -> Node:
     return cast("Node", expression)
 
 
-def columns_of(part: object) -> set[str]:
+def column_names_in(part: object) -> set[str]:
     """The names of all columns in an expression, or in the value of a field of one."""
     match part:
         case nodes.Column(name):
@@ -228,10 +228,10 @@ def columns_of(part: object) -> set[str]:
             return set()
         case Expression():
             fields: Sequence[str] = part.__slots__
-            return columns_of(tuple(getattr(part, name) for name in fields))
+            return column_names_in(tuple(getattr(part, name) for name in fields))
         case Mapping():
-            return columns_of(tuple(part.values()))
+            return column_names_in(tuple(part.values()))
         case tuple():
-            return set[str]().union(*map(columns_of, part))
+            return set[str]().union(*map(column_names_in, part))
         case _:
             return set()

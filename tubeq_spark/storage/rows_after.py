@@ -47,7 +47,7 @@ def rows_after(
     """
     after: list[StoredTask | None] = list(rows)
     left = list(range(len(rows)))
-    lookup = columns_of(rows, source)
+    lookup = _lookup_of(rows, source)
     for clause in clauses:
         if not left:
             break
@@ -62,12 +62,12 @@ def rows_after(
 
 def rows_at(rows: Sequence[StoredTask], state: Expression) -> list[StoredTask | None]:
     """Rows with their states at a moment (`TubeTable.state`); `None` for a task whose ttl has ended."""
-    letters = values_of(state, columns_of(rows), len(rows))
+    letters = values_of(state, _lookup_of(rows), len(rows))
     pairs = zip(rows, letters, strict=True)
     return [None if letter is None else row.seen_as(_STATES[letter]) for row, letter in pairs]
 
 
-def columns_of(rows: Sequence[StoredTask], source: pa.Table | None = None) -> Lookup:
+def _lookup_of(rows: Sequence[StoredTask], source: pa.Table | None = None) -> Lookup:
     """The columns of rows and of their source rows. Each is made when it is read first."""
 
     @cache

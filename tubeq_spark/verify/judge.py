@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.model.reports import Violation
 from tubeq_spark.model.takes import Rate, begun
+from tubeq_spark.storage.note import PUTS
 from tubeq_spark.storage.statement import total_of
 from tubeq_spark.verify.rows import Row, changed, rows_of, tasks_of
-from tubeq_spark.verify.steps import PUTS, TAKES, fault_of_step
+from tubeq_spark.verify.steps import TAKES, fault_of_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.note import PUTS
+
 if TYPE_CHECKING:
     from tubeq_spark.storage.note import Note
     from tubeq_spark.verify.rows import Row
 
-#: Operations that add tasks.
-PUTS = {"put", "urgent"}
 #: Operations that take tasks.
 TAKES = {"take", "exchange"}
 #: Operations that remove tasks without a condition: a program has asked for it.

@@ -16,7 +16,7 @@ from tubeq_spark.storage.query import (
     Function,
     Select,
     aggregate_of,
-    columns_of,
+    column_names_in,
     has_aggregates,
     named,
 )
@@ -106,7 +106,7 @@ def _names_read(query: Select) -> list[str]:
     """The columns that a query reads of its table, or of the query whose rows it reads."""
     found = {*query.order, *(query.by or ())} - {*query.columns}
     for value in (*query.columns.values(), *([] if query.where is None else [query.where])):
-        found |= columns_of(value)
+        found |= column_names_in(value)
     return sorted(found)
 
 
