@@ -187,15 +187,10 @@ class _Dashboard:
     def _tasks(self, tube: Tube, asked: Any) -> Html:
         wanted = asked.get("state")
         with_payloads = asked.get("payloads") == "1"
-        links = [
-            tag(
-                "a",
-                state,
-                href=f"?{urlencode({'state': state})}",
-                aria_current="true" if state == wanted else None,
-            )
-            for state in _STATES
-        ]
+        links = []
+        for state in _STATES:
+            here = "true" if state == wanted else None
+            links.append(tag("a", state, href=_query(state=state), aria_current=here))
         parts: list[object] = [tag("p", *links, class_="tabs")]
         if wanted in _STATES:
             tasks = first_tasks(tube, _STATES[wanted], _TASKS)
@@ -207,8 +202,8 @@ class _Dashboard:
                     task = tag("input", name="task", type="hidden", value=asked["why"])
                     parts.append(_form(tube.name, "Kick", task, does_what="Kick this task"))
             if not with_payloads:
-                query = urlencode({"state": wanted, "payloads": 1})
-                parts.append(tag("p", tag("a", "Show the payloads", href=f"?{query}")))
+                link = tag("a", "Show the payloads", href=_query(state=wanted, payloads=1))
+                parts.append(tag("p", link))
             shown = _task_table(tasks, wanted, with_payloads=with_payloads)
             parts.append(tag("div", shown, class_="wide"))
         return pages.section("Tasks", *parts)
@@ -238,13 +233,9 @@ class _Dashboard:
         def changed() -> dict[str, int]:
             tube = self._queue.tube(name)
             if change == "kick":
-                return {
-                    "kicked": len(tube.kick_many([int(task)])) if task else tube.kick(int(count))
-                }
-            if change == "pause":
-                tube.pause()
-            else:
-                tube.resume()
+                kicked = len(tube.kick_many([int(task)])) if task else tube.kick(int(count))
+                return {"kicked": kicked}
+            getattr(tube, change)()
             return {"changed": 1}
 
         what = await run_in_threadpool(changed)
@@ -259,6 +250,11 @@ class _Dashboard:
             msg = "The token is not that of this server, which it printed when it started."
             raise HTTPException(HTTPStatus.FORBIDDEN, msg)
         return form
+
+
+def _query(**wanted: object) -> str:
+    """A link to the same page with these wishes."""
+    return f"?{urlencode(wanted)}"
 
 
 def _is_number(text: str) -> bool:
@@ -290,9 +286,7 @@ def _task_table(tasks: list[Task], state: str, *, with_payloads: bool) -> Html:
     heads = ["task", "sub-queue", "pri", "attempts", "put (UTC)", "next change (UTC)", "error"]
     rows: list[list[object]] = [
         [
-            tag(
-                "a", str(task.task_id), href=f"?{urlencode({'state': state, 'why': task.task_id})}"
-            ),
+            tag("a", str(task.task_id), href=_query(state=state, why=task.task_id)),
             task.utube,
             task.pri,
             task.attempts,

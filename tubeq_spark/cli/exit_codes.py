@@ -5,17 +5,7 @@ from __future__ import annotations
 import signal
 from enum import IntEnum
 
-from tubeq_spark.errors import (
-    InvalidOptionError,
-    NotTakenError,
-    QueueNotFoundError,
-    SessionError,
-    TaskNotFoundError,
-    TubeBusyError,
-    TubeExistsError,
-    TubeMovedError,
-    TubeNotFoundError,
-)
+from tubeq_spark import errors
 
 
 class ExitCode(IntEnum):
@@ -51,15 +41,15 @@ class BadUseError(Exception):
 
 #: Errors that the user can fix by another call, including those of a given file or directory, or of a missing package.
 _BAD_USES = (
-    InvalidOptionError,
-    TubeNotFoundError,
-    TubeExistsError,
-    TubeBusyError,
-    TubeMovedError,
-    TaskNotFoundError,
-    NotTakenError,
-    SessionError,
-    QueueNotFoundError,
+    errors.InvalidOptionError,
+    errors.TubeNotFoundError,
+    errors.TubeExistsError,
+    errors.TubeBusyError,
+    errors.TubeMovedError,
+    errors.TaskNotFoundError,
+    errors.NotTakenError,
+    errors.SessionError,
+    errors.QueueNotFoundError,
     BadUseError,
     FileNotFoundError,
     IsADirectoryError,

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.cli.table import Column
 
 #: The states, roughly in the order in which a task passes them.
-_STATES = (
-    TaskState.TAKEN,
-    TaskState.READY,
-    TaskState.DELAYED,
-    TaskState.BURIED,
-    TaskState.DONE,
-)
+_STATES = tuple(map(TaskState, "tr~!-"))
 _METRICS: dict[str, Column] = {
     **{name: name for name in ("tube", "type", "ready", "taken", "delayed", "buried")},
     "oldest": table.age("oldest_ready_age"),
@@ -110,21 +104,11 @@ def history(
         from tubeq_spark.model.times import from_us  # noqa: PLC0415
         from tubeq_spark.observe.progress import newest_commits  # noqa: PLC0415
 
-        found = [
-            {
-                "version": commit.version,
-                "at": from_us(commit.at_us),
-                "operation": commit.operation,
-                "session": commit.session,
-                "tasks": commit.tasks,
-                "conflicts": commit.conflicts,
-                "statement": commit.statement,
-            }
-            for commit in newest_commits(context_of(source), limit)
-        ]
+        found = newest_commits(context_of(source), limit)
+        rows = [asdict(commit) | {"at": from_us(commit.at_us)} for commit in found]
         names = ("version", "at", "operation", "tasks", "conflicts", "session", "statement")
-        columns: dict[str, Column] = {name: name for name in names}
-        table.show_each(call, found, columns | {"at": _second("at")})
+        columns: dict[str, Column] = {**{name: name for name in names}, "at": _second("at")}
+        table.show_each(call, [{name: row[name] for name in names} for row in rows], columns)
 
 
 def sessions(ctx: typer.Context) -> None:
@@ -244,12 +228,8 @@ def show(ctx: typer.Context, tube: TubeName) -> None:
             return
         said = {"tube": tube, "type": shown.type, "table": shown.table, "paused": shown.paused}
         given = {name: value for name, value in options.items() if value is not None}
-        for title, of in (
-            ("", said),
-            ("options", given),
-            ("tasks", counts["tasks"]),
-            ("calls", counts["calls"]),
-        ):
+        parts = {"": said, "options": given, "tasks": counts["tasks"], "calls": counts["calls"]}
+        for title, of in parts.items():
             if title:
                 call.show({}, f"{title}:")
             for name, value in of.items():

@@ -49,18 +49,13 @@ def counted(kind: str, name: str) -> Column:
 
 def age(name: str) -> Column:
     """A column with the age that is called so in a row."""
-    return lambda row: Age.of(row[name])
+    return lambda row: None if row[name] is None else Age(row[name])
 
 
 class Age(float):
     """A duration in seconds that is shown to people as `5s`, `12m`, `3h`, `4d`."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, seconds: float | None) -> Age | None:
-        """The duration; `None` if there is none."""
-        return None if seconds is None else cls(seconds)
 
     def __str__(self) -> str:
         for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):

@@ -34,12 +34,10 @@ def whole_of(text: str, least: int | None = None, most: int | None = None) -> in
     Raises:
         ValueError: It is not one, or out of range.
     """
-    from_least, to_most = (
-        (-math.inf if least is None else least),
-        (math.inf if most is None else most),
-    )
-    if re.fullmatch(r"[+-]?[0-9]{1,30}", text) and from_least <= int(text) <= to_most:
-        return int(text)
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        found = int(text)
+        if (least is None or found >= least) and (most is None or found <= most):
+            return found
     bounds = "" if least is None else f" >= {least}"
     msg = f"{text!r} must be a whole number{bounds if most is None else f' from {least} to {most}'}"
     raise ValueError(msg)
