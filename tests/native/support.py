@@ -13,7 +13,7 @@ from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.gate import GateRaise
+from tubeq_spark.storage.gates_seen import GateIncrements
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
@@ -22,8 +22,8 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
+from tubeq_spark.storage.tables.take_gates import Gates
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -125,7 +125,7 @@ class Place:
         to: int,
         *,
         acked: Sequence[StoredTask] = (),
-        raised: GateRaise | None = None,
+        increments: GateIncrements | None = None,
         utube: str | None = None,
     ) -> Statement:
         """The statement that takes tasks, by their ids in each segment."""
@@ -140,7 +140,9 @@ class Place:
         )
         numbers = pa.array([to] * len(rows), pa.int64())
         lease = NewLease(OWNER, NOW)
-        return self.takes.take(tasks, numbers, numbers, lease, raised or GateRaise(), acked)
+        return self.takes.take(
+            tasks, numbers, numbers, lease, increments or GateIncrements(), acked
+        )
 
     def take(self, chosen: Mapping[int, Sequence[int]], to: int) -> Affected:
         return self.run(self.taking(chosen, to))

@@ -102,9 +102,9 @@ def gated(utube: str, source: int, to: int) -> Callable[[Place], object]:
 
     def run(place: Place) -> object:
         seen = place.gates.read(with_rows=True)
-        raised = seen.raised([utube], {utube: "1 5"}, all_takes=False)
+        increments = seen.increments([utube], {utube: "1 5"}, all_takes=False)
         chosen = {source: IDS[source]}
-        return place.run(place.taking(chosen, to, raised=raised, utube=utube))
+        return place.run(place.taking(chosen, to, increments=increments, utube=utube))
 
     return run
 
@@ -114,7 +114,7 @@ def tidy(utube: str) -> Callable[[Place], object]:
 
     def run(place: Place) -> object:
         texts: dict[str | None, str | None] = {utube: "2 7"}
-        change = place.gates.read(with_rows=True).raised(texts, texts, all_takes=False)
+        change = place.gates.read(with_rows=True).increments(texts, texts, all_takes=False)
         return place.run(place.takes.tidy(change, NOW))
 
     return run

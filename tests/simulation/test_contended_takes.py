@@ -13,7 +13,7 @@ from tests.simulation.queue_threads import LOCATION, simulated
 from tests.simulation.scheduler import Actor, Pace, Scheduler, SimThread
 from tests.simulation.sim_store import Faults, SimStore
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.verbs.take import MOST_SHARED
+from tubeq_spark.verbs.take import SMALL_TAKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ def test_take_of_many_subqueues_beside_single_takes_needs_few_decisions(
 
     assert contended.acked
     assert contended.decisions <= MOST_DECISIONS
-    assert contended.count >= MOST_SHARED
+    assert contended.count >= SMALL_TAKE
 
 
 def test_take_of_many_in_one_order_beside_single_takes_mostly_needs_few_decisions() -> None:

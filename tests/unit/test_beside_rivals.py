@@ -6,24 +6,22 @@ from typing import Any
 
 import pytest
 
-from tubeq_spark.model.takes import Head, segments_beside_rivals
+from tubeq_spark.model.takes import ReadySegment, segments_of_group
 from tubeq_spark.storage.rows import FileInOrder, ToldFile
-from tubeq_spark.storage.tables.counts import UntoldError, heads
+from tubeq_spark.storage.tables.counts import UntoldError, ready_segments
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
 TUBE, NOW = 7, 1_000
 
 
-def of_rows(*rows: int) -> list[Head]:
+def of_rows(*rows: int) -> list[ReadySegment]:
     """Segments 0, 1 and so on, with so many tasks."""
-    return [Head(segment, count) for segment, count in enumerate(rows)]
+    return [ReadySegment(segment, count) for segment, count in enumerate(rows)]
 
 
-def chosen(found: list[Head], wanted: int, rivals: int) -> set[tuple[int, ...]]:
+def chosen(found: list[ReadySegment], wanted: int, rivals: int) -> set[tuple[int, ...]]:
     """What many sessions read; () is the first tasks."""
-    return {
-        tuple(segments_beside_rivals(found, wanted, rivals, f"session-{n}")) for n in range(200)
-    }
+    return {tuple(segments_of_group(found, wanted, rivals, f"session-{n}")) for n in range(200)}
 
 
 @pytest.mark.parametrize("rows", [(), (50,), (50, 3), (1, 1, 1)])
@@ -47,17 +45,14 @@ def test_beginning_when_segments_are_small_takes_all_that_the_wanted_tasks_are_i
 
 def test_beginning_when_segments_before_are_emptied_stays_in_its_segment() -> None:
     found = of_rows(50, 50, 50, 50, 50)
-    who = next(
-        w for n in range(99) if list(segments_beside_rivals(found, 1, 3, w := f"s{n}")) == [2]
-    )
-    assert list(segments_beside_rivals(found[1:4], 1, 2, who)) == [2]
+    who = next(w for n in range(99) if list(segments_of_group(found, 1, 3, w := f"s{n}")) == [2])
+    assert list(segments_of_group(found[1:4], 1, 2, who)) == [2]
 
 
 def test_beginning_when_a_session_has_lost_is_another_one_at_some_time() -> None:
     found = of_rows(50, 50, 50, 50)
     assert (
-        len({tuple(segments_beside_rivals(found, 1, 3, f"session/{lost}")) for lost in range(50)})
-        == 4
+        len({tuple(segments_of_group(found, 1, 3, f"session/{lost}")) for lost in range(50)}) == 4
     )
 
 
@@ -69,13 +64,13 @@ def file(segment: int, *least: int, rows: int = 5, **values: Any) -> FileInOrder
 
 
 def segments(*files: FileInOrder) -> list[int]:
-    return [head.segment for head in heads(files, TUBE, NOW)[1]]
+    return [head.segment for head in ready_segments(files, TUBE, NOW)[1]]
 
 
 def test_heads_are_of_the_priority_of_the_first_and_count_a_segment_of_several_files_once() -> None:
     files = [file(3, 0, 1), file(4, 0, 4), file(3, 0, 9, rows=2), file(5, 1, 2)]
-    assert heads(files, TUBE, NOW) == ((0,), [Head(3, 7), Head(4, 5)])
-    assert chosen(heads(files, TUBE, NOW)[1], wanted=5, rivals=1) == {(), (4,)}
+    assert ready_segments(files, TUBE, NOW) == ((0,), [ReadySegment(3, 7), ReadySegment(4, 5)])
+    assert chosen(ready_segments(files, TUBE, NOW)[1], wanted=5, rivals=1) == {(), (4,)}
 
 
 @pytest.mark.parametrize("held", [{"state": "t", "next_event": NOW + 1}, {"state": "!"}])
@@ -108,6 +103,6 @@ def test_heads_when_a_file_has_other_rows_leave_it_out(said: str) -> None:
 
 def test_heads_when_a_tube_has_no_priorities_compare_none_and_without_bounds_are_not_told() -> None:
     told = ToldFile(5, {"tube": TUBE, "segment": 3, "state": "r"}, {})
-    assert heads([FileInOrder((1,), told)], TUBE, NOW) == ((), [Head(3, 5)])
+    assert ready_segments([FileInOrder((1,), told)], TUBE, NOW) == ((), [ReadySegment(3, 5)])
     with pytest.raises(UntoldError):
-        heads([FileInOrder(None, told)], TUBE, NOW)
+        ready_segments([FileInOrder(None, told)], TUBE, NOW)

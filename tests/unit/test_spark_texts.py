@@ -20,11 +20,11 @@ from tests.unit.golden.recording import entry_of
 from tests.unit.golden.system_texts import system_cases
 from tests.unit.golden.tube_texts import tube_cases
 from tubeq_spark.model.changes import Change, Which
-from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.take_gates import Gates
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter

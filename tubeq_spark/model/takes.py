@@ -172,7 +172,7 @@ class Headroom:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ReadySegment:
     """A segment of ready tasks, all with the priority of the tube's first task.
 
     Attributes:
@@ -184,8 +184,8 @@ class Head:
     rows: int
 
 
-def segments_beside_rivals(
-    heads: Iterable[Head], wanted: int, rivals: int, who: str
+def segments_of_group(
+    segments: Iterable[ReadySegment], wanted: int, rivals: int, who: str
 ) -> Sequence[int]:
     """The segments that a take reads instead of the first ones, if other programs take without a lock between them.
 
@@ -197,7 +197,7 @@ def segments_beside_rivals(
     change if earlier segments do. If that is the first group, the take begins with the first task.
 
     Args:
-        heads: The first segments in the order of their tasks.
+        segments: The first segments in the order of their tasks.
         wanted: The number of tasks that the take wants, >= 1.
         rivals: The number of recent commits of other programs.
         who: A text that is different for each session.
@@ -205,23 +205,23 @@ def segments_beside_rivals(
     Returns:
         The segments. If empty, the take begins with the first task, as it always does without rivals.
     """
-    places: list[list[Head]] = []
-    for head in heads:
+    places: list[list[ReadySegment]] = []
+    for segment in segments:
         if not places or _rows(places[-1]) >= wanted:
             if len(places) > rivals:
                 break
             places.append([])
-        places[-1].append(head)
+        places[-1].append(segment)
     if places and _rows(places[-1]) < wanted:
         places.pop()
     if not places:
         return ()
     chosen = max(places, key=lambda place: _hash(who, place[0].segment))
-    return () if chosen is places[0] else [head.segment for head in chosen]
+    return () if chosen is places[0] else [segment.segment for segment in chosen]
 
 
-def _rows(place: Sequence[Head]) -> int:
-    return sum(head.rows for head in place)
+def _rows(place: Sequence[ReadySegment]) -> int:
+    return sum(segment.rows for segment in place)
 
 
 def _hash(who: str, segment: int) -> bytes:

@@ -22,16 +22,16 @@ from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
-from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
+from tubeq_spark.storage.commit_loop import CommitLoop, LoopTally
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.lock_file import LogReaders
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.rows_after import rows_at
-from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.take_gates import Gates
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -142,7 +142,7 @@ class QueueContext:
             self.readers.enter()
         self.counters = counters = Counters()
         self.held_tasks = HeldTasks()
-        tally = LoopStats(
+        tally = LoopTally(
             lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
         )
         self.loop = CommitLoop(engine, config, SystemClock(), self.random.random, tally)

@@ -79,7 +79,7 @@ class CallCounts:
 call_counts: ContextVar[CallCounts | None] = ContextVar("tubeq_call", default=None)
 
 
-class LoopStats:
+class LoopTally:
     """The state that all loops of a queue object share: its session, and conflicts."""
 
     def __init__(
@@ -122,7 +122,7 @@ class CommitLoop:
         config: QueueConfig,
         wall: Clock,
         uniform: Callable[[], float],
-        tally: LoopStats | None = None,
+        tally: LoopTally | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -139,7 +139,7 @@ class CommitLoop:
         self._retry_waits = RetryWaits(
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
-        self.tally = tally or LoopStats()
+        self.tally = tally or LoopTally()
         self._process = os.getpid()
         #: The table of each table lock, once it was opened or committed to.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()

@@ -1,8 +1,8 @@
 """The limits of a tube's takes: how many tasks may begin, of the tube and of each sub-queue, and which comes first.
 
 All are decided from the gates and the taken tasks: that a sub-queue has one holder (`parallel=1`),
-`parallel`, `rate`, `order="fair"`, and `most_taken`. The take's statement fails if another take has raised its gates
-since, so the limits hold exactly.
+`parallel`, `rate`, `order="fair"`, and `most_taken`. The take's statement fails if another take has incremented its
+gates since, so the limits hold exactly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tubeq_spark.storage.arrow.columns import array, flat, places_in_order, scal
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.gate import GateRaise, GatesSeen
+from tubeq_spark.storage.gates_seen import GateIncrements, GatesSeen
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.verbs.expire import end_due
 
@@ -44,7 +44,7 @@ FIRST_IN = 8
 
 
 @dataclass(frozen=True)
-class Limits:
+class TakeLimits:
     """The limits of a tube at one moment.
 
     Attributes:
@@ -58,7 +58,7 @@ class Limits:
     seen: GatesSeen = field(default_factory=GatesSeen)
 
     @property
-    def tasks(self) -> int | None:
+    def tasks_left(self) -> int | None:
         """How many more tasks of the tube may be taken; `None` sets no limit."""
         if self.options.most_taken is None:
             return None
@@ -102,24 +102,24 @@ class Limits:
         moments = [min(at_us, self.now_us) + rate.period_us for at_us in last["at"].to_pylist()]
         return dict(zip(last["utube"].to_pylist(), moments, strict=True))
 
-    def in_turn(self, heads: pa.Table) -> pa.Table:
+    def in_turn(self, firsts: pa.Table) -> pa.Table:
         """Sub-queues by their priorities, and then by the time since which each waits.
 
         It waits since its last lease, or since its first task was put, if that is later.
         """
         utubes = flat(self.seen.rows.column("utube"))
-        places = pc.index_in(flat(heads.column("utube")), value_set=utubes)
+        places = pc.index_in(flat(firsts.column("utube")), value_set=utubes)
         turn, last = (taken(of_rows, places) for of_rows in self.seen.leases(1))
-        first = flat(heads.column("first"))
+        first = flat(firsts.column("first"))
         key, created = (pc.struct_field(first, [place]) for place in (0, 2))
         since = pc.max_element_wise(created, last)
         since = pc.min_element_wise(since, scalar(self.now_us, pa.int64()))
-        return taken(heads, places_in_order([key, since, turn, first], descending=False))
+        return taken(firsts, places_in_order([key, since, turn, first], descending=False))
 
-    def rooms(self, heads: pa.Table) -> dict[str | None, int]:
+    def rooms(self, firsts: pa.Table) -> dict[str | None, int]:
         """How many tasks each of some sub-queues may give now. None of them is closed."""
-        options, ready = self.options, heads.column("n").to_pylist()
-        rooms = dict(zip(heads.column("utube").to_pylist(), ready, strict=True))
+        options, ready = self.options, firsts.column("n").to_pylist()
+        rooms = dict(zip(firsts.column("utube").to_pylist(), ready, strict=True))
         if options.parallel > 1:
             # With `parallel=1` one take may get several tasks of a sub-queue; only `per_utube` bounds it.
             counts = self.seen.counts()
@@ -132,10 +132,10 @@ class Limits:
                 rooms[utube] = min(rooms[utube], begin)
         return rooms
 
-    def raised(self, quota: Mapping[str | None, int]) -> GateRaise:
-        """The gates that a take of these sub-queues raises, and the moments of the leases that it begins."""
+    def increments(self, quota: Mapping[str | None, int]) -> GateIncrements:
+        """The gates that a take of these sub-queues increments, and the moments of the leases that it begins."""
         if not self.seen.numbers:
-            return GateRaise()
+            return GateIncrements()
         texts: dict[str | None, str | None] = {}
         if remembers(self.options):
             kept = 1 if self.options.rate is None else self.options.rate.tasks
@@ -144,7 +144,7 @@ class Limits:
             for turn, (utube, count) in enumerate(quota.items(), last + 1):
                 moments = begun(found[utube].moments, self.now_us, count, kept)
                 texts[utube] = moments_text(turn, moments)
-        return self.seen.raised(quota, texts, all_takes=self.options.most_taken is not None)
+        return self.seen.increments(quota, texts, all_takes=self.options.most_taken is not None)
 
 
 def remembers(options: TubeOptions) -> bool:
@@ -152,17 +152,17 @@ def remembers(options: TubeOptions) -> bool:
     return options.rate is not None or options.order == "fair"
 
 
-def read_limits(ctx: TubeContext, now_us: int, acked: Iterable[StoredTask] = ()) -> Limits:
+def read_limits(ctx: TubeContext, now_us: int, acked: Iterable[StoredTask] = ()) -> TakeLimits:
     """Read the gates and the taken tasks. No commit; one query."""
     options = ctx.record.options
     # A sub-queue with tasks in an unreadable file gives none. But no number of tasks is known then.
     skips = ctx.tube_type.subqueues and options.most_taken is None
     ids = [row.task_id for row in acked]
     seen = ctx.gates.read_with_taken(now_us, ids, with_rows=remembers(options), skips=skips)
-    return Limits(options, now_us, seen)
+    return TakeLimits(options, now_us, seen)
 
 
-def settled_limits(ctx: TubeContext, acked: Sequence[StoredTask] = ()) -> Limits | None:
+def settled_limits(ctx: TubeContext, acked: Sequence[StoredTask] = ()) -> TakeLimits | None:
     """The limits for one decision of a take; `None` if something had to be written first.
 
     Usually no commit; one for the first gates, or for ended leases.
@@ -173,7 +173,7 @@ def settled_limits(ctx: TubeContext, acked: Sequence[StoredTask] = ()) -> Limits
     """
     now_us = ctx.queue.now_us()
     if not ctx.tube_type.subqueues and ctx.record.options.most_taken is None:
-        return Limits(ctx.record.options, now_us)
+        return TakeLimits(ctx.record.options, now_us)
     limits = read_limits(ctx, now_us, acked)
     if not limits.seen.numbers:
         _begin(ctx, now_us)
@@ -213,8 +213,8 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
     return cut
 
 
-def beside_rivals(
-    limits: Limits, heads: pa.Table, owner: str, requests: Sequence[TakeRequest], lost: int
+def from_own_gates(
+    limits: TakeLimits, firsts: pa.Table, owner: str, requests: Sequence[TakeRequest], lost: int
 ) -> pa.Table:
     """The sub-queues from which a take chooses beside takes of other sessions: those of some gates.
 
@@ -225,7 +225,7 @@ def beside_rivals(
 
     Args:
         limits: The limits, with the gates.
-        heads: The sub-queues that may give tasks, in order.
+        firsts: The sub-queues that may give tasks, in order.
         owner: The session that takes.
         requests: The requests of the calls.
         lost: The number of conflicts that the take has lost.
@@ -233,10 +233,10 @@ def beside_rivals(
     seen, second = limits.seen, limits.now_us // US
     sharers = {owner, *limits.takers}
     has_rivals = len(seen.numbers) > 1 and (lost or len(sharers) > 1)
-    if not has_rivals or not heads.num_rows:
-        return heads
-    key = pc.struct_field(flat(heads.column("first")), [0])
-    first = heads.filter(pc.equal(key, key[0]))
+    if not has_rivals or not firsts.num_rows:
+        return firsts
+    key = pc.struct_field(flat(firsts.column("first")), [0])
+    first = firsts.filter(pc.equal(key, key[0]))
     gates = seen.gates_of(first.column("utube").to_pylist())
     most = max(request.per_utube for request in requests)
 
@@ -254,7 +254,7 @@ def beside_rivals(
     if hash_of(f"{owner} {second}") % FIRST_IN == 0:
         mine.add(gates[0])
     found, count = of(mine)
-    return found if count >= max(FEW, min(wanted, MANY)) else heads
+    return found if count >= max(FEW, min(wanted, MANY)) else firsts
 
 
 def shared_out(
@@ -289,12 +289,12 @@ def shared_out(
 
 
 def turns_before(
-    ctx: TubeContext, limits: Limits, utube: str | None, busy: Collection[str | None]
+    ctx: TubeContext, limits: TakeLimits, utube: str | None, busy: Collection[str | None]
 ) -> int:
     """The number of sub-queues, in a fair tube and not busy, whose turn is before that of `utube`. No commit."""
     ready = ctx.table.is_ready(limits.now_us) & ctx.table.is_of(None, busy)
-    heads = limits.in_turn(ctx.reader.heads(ready, None, with_created=True))
-    turns = heads.column("utube").to_pylist()
+    firsts = limits.in_turn(ctx.reader.first_of_utubes(ready, None, with_created=True))
+    turns = firsts.column("utube").to_pylist()
     return turns.index(utube) if utube in turns else 0
 
 
@@ -332,7 +332,7 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
 def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | None]) -> None:
     """Change taken-utube rows; if a take comes first, the next sweep does."""
     if texts:
-        change = seen.raised(texts, texts, all_takes=False)
+        change = seen.increments(texts, texts, all_takes=False)
         now_us = ctx.queue.now_us()
         plan = Plan(ctx.take_writer.tidy(change, now_us), lambda _: None, now_us)
         with contextlib.suppress(ConflictError):

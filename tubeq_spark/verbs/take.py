@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError
-from tubeq_spark.model.takes import NewLease, segments_beside_rivals
+from tubeq_spark.model.takes import NewLease, segments_of_group
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, counted, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -34,7 +34,7 @@ from tubeq_spark.storage.statement import MOST_NAMED, Affected
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import Limits, beside_rivals, settled_limits, shared_out, within
+from tubeq_spark.verbs.limits import TakeLimits, from_own_gates, settled_limits, shared_out, within
 from tubeq_spark.verbs.settle import bury_unreadable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 #: Takes of at most this many tasks share one lease segment in each commit. A larger take gets its own, because an ack
 #: of some tasks rewrites the rest of their lease segment.
-MOST_SHARED = 16
+SMALL_TAKE = 16
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
 #: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
@@ -109,7 +109,7 @@ class Choice(NamedTuple):
         call_of: The number of the call for each of them.
     """
 
-    limits: Limits
+    limits: TakeLimits
     tasks: pa.Table
     call_of: pa.Array
 
@@ -122,12 +122,12 @@ class Take:
         self._ctx = ctx
         self._requests = requests
         self._as_batches = requests[0].as_batch
-        columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.key)
+        columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.order_column)
         self._columns = columns if self._as_batches else COLUMNS
         #: The rows of the newest choice; none for batches.
         self._rows: list[StoredTask] = []
-        #: Whether every call asks for more than `MOST_SHARED` tasks.
-        self._is_large = all(request.count > MOST_SHARED for request in requests)
+        #: Whether every call asks for more than `SMALL_TAKE` tasks.
+        self._is_large = all(request.count > SMALL_TAKE for request in requests)
         self._attempts = 0
         self._owner = ""
         #: The take ids of the newest attempt that chose tasks.
@@ -190,23 +190,23 @@ class Take:
 
     # -- which tasks --------------------------------------------------------------------------
 
-    def _choose(self, limits: Limits) -> Choice | None:
+    def _choose(self, limits: TakeLimits) -> Choice | None:
         """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
         # When the first sub-queue that waits because of its rate may go on.
         self._ctx.next_begin.at_us = min(limits.waiting_for_rate.values(), default=None)
-        requests = within(self._requests, limits.tasks)
+        requests = within(self._requests, limits.tasks_left)
         if not any(request.count for request in requests):
             return None
         choose = self._of_subqueues if self._ctx.tube_type.subqueues else self._in_order
         choice = choose(limits, requests)
         return choice if choice is not None and choice.tasks.num_rows else None
 
-    def _in_order(self, limits: Limits, requests: Sequence[TakeRequest]) -> Choice:
+    def _in_order(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> Choice:
         """Choose in a tube without sub-queues."""
         if self._is_large and self._has_lost:
             # A large take conflicts more easily, so each further attempt asks for a quarter of the last number.
             wanted = sum(request.count for request in requests) >> 2 * (self._attempts - 1)
-            requests = within(requests, max(MOST_SHARED, wanted))
+            requests = within(requests, max(SMALL_TAKE, wanted))
         counts = [request.count for request in requests]
         found = self._from_other_segments(limits.now_us, sum(counts))
         if found is None:
@@ -217,7 +217,7 @@ class Take:
             left -= min(count, left)
         return Choice(limits, found, pa.concat_arrays(call_of))
 
-    def _of_subqueues(self, limits: Limits, requests: Sequence[TakeRequest]) -> Choice | None:
+    def _of_subqueues(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> Choice | None:
         """Choose the sub-queues by their first tasks, and then the tasks of each.
 
         Raises:
@@ -225,24 +225,25 @@ class Take:
         """
         ctx = self._ctx
         addresses = {request.utubes for request in requests}
-        among: set[str | None] | None = None
+        named_utubes: set[str | None] | None = None
         if None not in addresses:
-            among = {utube for utubes in addresses for utube in utubes or ()} - limits.closed
-            if not among:
+            named_utubes = {utube for utubes in addresses for utube in utubes or ()} - limits.closed
+            if not named_utubes:
                 return None
         ready = ctx.table.is_ready(limits.now_us)
-        opened = ready & ctx.table.is_of(among, limits.closed)
+        takeable = ready & ctx.table.is_of(named_utubes, limits.closed)
         # Calls that name different sub-queues may find none among the first ones of the tube, so all are read.
         needs_all = len(addresses) > 1 or self._has_lost or bool(limits.takers - {self._owner})
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
-            return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
+            return Choice(limits, self._first(takeable, 1), array([0], pa.int32()))
         if limits.by_turn:
-            heads = limits.in_turn(ctx.reader.heads(opened, None, with_created=True))[:most]
+            waiting = ctx.reader.first_of_utubes(takeable, None, with_created=True)
+            firsts = limits.in_turn(waiting)[:most]
         else:
-            heads = ctx.reader.heads(opened, most)
-        heads = beside_rivals(limits, heads, self._owner, requests, self._attempts - 1)
-        quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
+            firsts = ctx.reader.first_of_utubes(takeable, most)
+        firsts = from_own_gates(limits, firsts, self._owner, requests, self._attempts - 1)
+        quotas = shared_out(limits.rooms(firsts), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:
             return None
@@ -272,13 +273,13 @@ class Take:
         found = ctx.reader.segments_by_log(now_us) if rivals else None
         if found is None:
             return None
-        key, heads = found
-        among = segments_beside_rivals(heads, count, rivals, f"{self._owner}/{ctx.lost_takes}")
-        if not among:
+        first_keys, ready = found
+        segments = segments_of_group(ready, count, rivals, f"{self._owner}/{ctx.lost_takes}")
+        if not segments:
             return None
-        tasks = self._first(row().segment.is_in(among) & ctx.table.is_ready(now_us), count)
-        keys = set(tasks.column(ctx.table.key).to_pylist())
-        is_same = not key or keys == set(key)
+        tasks = self._first(row().segment.is_in(segments) & ctx.table.is_ready(now_us), count)
+        keys = set(tasks.column(ctx.table.order_column).to_pylist())
+        is_same = not first_keys or keys == set(first_keys)
         is_ready = TaskState.TAKEN.value not in tasks.column("state").unique().to_pylist()
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
@@ -304,7 +305,7 @@ class Take:
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self.take_ids = list(take_ids.values())
         # The small takes of one commit share the lease segment of the first of them, but batches do not.
-        small = [n for n in take_ids if not self._as_batches and counts[n] <= MOST_SHARED]
+        small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
         calls = range(len(self._requests))
         take_id_of = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
@@ -314,11 +315,11 @@ class Take:
         )
         begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
         lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
-        raised, count = limits.raised(utubes), tasks.num_rows
+        increments, count = limits.increments(utubes), tasks.num_rows
         # On Spark a MERGE that names and guards many rows costs more. So a large take moves all that is ready up to its last
         # task, and compares the number.
         may_go_unnamed = len(take_ids) == 1 and not (
-            ctx.tube_type.subqueues or acked or raised.numbers
+            ctx.tube_type.subqueues or acked or increments.numbers
         )
         moves_up_to_last = (
             may_go_unnamed and count > MOST_NAMED and ctx.queue.engine.committing_jvm() is not None
@@ -326,7 +327,9 @@ class Take:
         if moves_up_to_last:
             statement = ctx.take_writer.take_up_to(tasks, self.take_ids[0], lease, limits.now_us)
         else:
-            statement = ctx.take_writer.take(tasks, segment_of, take_id_of, lease, raised, acked)
+            statement = ctx.take_writer.take(
+                tasks, segment_of, take_id_of, lease, increments, acked
+            )
 
         def finish(affected: Affected) -> list[Taken | None]:
             if moves_up_to_last and affected.updated < count:

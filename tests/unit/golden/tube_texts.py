@@ -42,14 +42,14 @@ from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
 from tubeq_spark.storage.expression import TRUE, row, small
-from tubeq_spark.storage.gate import GateRaise
+from tubeq_spark.storage.gates_seen import GateIncrements
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import COLUMNS, PutsSeen, whole_segments
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.storage.tables.counts import counts, depth, waiting
-from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
+from tubeq_spark.storage.tables.take_gates import Gates
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
@@ -259,10 +259,10 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
     def twice(made: Recorder) -> None:
         read = TubeReader(made.engine, table)
         for _ in range(2):
-            read.heads(ready, 5)
+            read.first_of_utubes(ready, 5)
 
-    yield Case("TubeReader.heads: twice", twice, [[head]])
-    yield case("heads: by turn", ready, 5, with_created=True)
+    yield Case("TubeReader.first_of_utubes: twice", twice, [[head]])
+    yield case("first_of_utubes: by turn", ready, 5, with_created=True)
     yield case("first: of sub-queues", COLUMNS, ready, 1, whole_utubes=True)
     for said, quotas in named().items():
         yield case(f"first_of_each: {said}", COLUMNS, ready, quotas)
@@ -311,9 +311,11 @@ CHOSEN = {
     f"{MANY} tasks": chosen(*((10, n, None) for n in range(MANY))),
 }
 #: What a take raises: nothing, one gate, and two with the rows of some sub-queues.
-ONE_GATE = GateRaise({GATES[0]: 7})
-WITH_ROWS = GateRaise({GATES[0]: 7, GATES[3]: 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None})
-RAISED = {"nothing": GateRaise(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
+ONE_GATE = GateIncrements({GATES[0]: 7})
+WITH_ROWS = GateIncrements(
+    {GATES[0]: 7, GATES[3]: 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None}
+)
+RAISED = {"nothing": GateIncrements(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
@@ -323,11 +325,11 @@ def takes(table: TubeTable) -> Iterator[Case]:
         numbers = pa.array([-21 - n % 3 for n in range(tasks.num_rows)], pa.int64())
         return case(f"take: {said}", tasks, numbers, numbers, *args)
 
-    for (said, tasks), (with_, raised) in product(CHOSEN.items(), RAISED.items()):
-        yield take(f"{said}, {with_}", tasks, LEASE, raised)
+    for (said, tasks), (with_, increments) in product(CHOSEN.items(), RAISED.items()):
+        yield take(f"{said}, {with_}", tasks, LEASE, increments)
     acked = [replace(AFTER, segment=-5, task_id=n, utube=name) for n, name in enumerate(NAMES)]
-    for with_, raised in RAISED.items():
-        yield take(f"with acks, headroom, {with_}", CHOSEN["a task"], HEADROOM, raised, acked)
+    for with_, increments in RAISED.items():
+        yield take(f"with acks, headroom, {with_}", CHOSEN["a task"], HEADROOM, increments, acked)
     yield case("take_up_to: many tasks", CHOSEN[f"{MANY} tasks"], -41, LEASE, NOW)
     yield case("tidy: any", WITH_ROWS, NOW)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.states import TIMERS
-from tubeq_spark.model.takes import Head
+from tubeq_spark.model.takes import ReadySegment
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total
 from tubeq_spark.storage.rows import Waiting
@@ -181,7 +181,7 @@ _HOLDING = {state.value for state, timer in TIMERS.items() if timer.event is not
 _TAKEN, _READY = TaskState.TAKEN.value, TaskState.READY.value
 #: States that time does not make ready.
 _NOT_READY = {TaskState.BURIED.value, TaskState.DONE.value}
-#: The most segments of `heads`.
+#: The most segments of `ready_segments`.
 _HEADS = 64
 
 
@@ -244,9 +244,9 @@ def states(
     return found, min(since, default=None), min(put, default=None)
 
 
-def heads(
+def ready_segments(
     files: Iterable[FileInOrder], tube: int, now_us: int
-) -> tuple[tuple[int, ...], list[Head]]:
+) -> tuple[tuple[int, ...], list[ReadySegment]]:
     """The first segments, of ready tasks that all have the priority of the tube's first task.
 
     A file that may also have other tasks is left out, but the first task of the tube may be in it.
@@ -279,7 +279,7 @@ def heads(
         is_ready = file.values.get("state") == _READY and file.rows is not None
         if is_ready and (not key or (file.values.get("pri"),) == key):
             found[segment] = found.get(segment, 0) + (file.rows or 0)
-    return key or (), [Head(segment, count) for segment, count in found.items()]
+    return key or (), [ReadySegment(segment, count) for segment, count in found.items()]
 
 
 def _is_held(file: ToldFile, now_us: int) -> bool:

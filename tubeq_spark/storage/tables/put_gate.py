@@ -1,8 +1,8 @@
 """The gate of puts that rest on what they have read: all puts of a tube with a capacity, and puts of keys.
 
 The gate is a row with a number that only rises. Such a put reads the number together with the number of stored tasks,
-and then the tasks that have its keys. Its statement raises the number, and fails if another put has raised it
-since. Takes and acks only make room and free keys, so they neither read nor raise it. A task whose ttl has ended
+and then the tasks that have its keys. Its statement increments the number, and fails if another put has done so
+since. Takes and acks only make room and free keys, so they neither read nor increment it. A task whose ttl has ended
 counts until a commit removes it: a take or a touch that began before the end may still commit, and then the
 task lives on. So the capacity is never exceeded, and no two tasks have the same key.
 
@@ -163,7 +163,7 @@ class PutGate:
         identity: PutIdentity | None = None,
         forget_us: int = 0,
     ) -> Statement:
-        """Insert rows and raise the gate, or fail if another put has raised it, or the tube is dropped.
+        """Insert rows and increment the gate, or fail if another put has done so, or the tube is dropped.
 
         Args:
             rows: The rows (columns of `INSERTED`).

@@ -15,8 +15,8 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
 from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
 from tubeq_spark.storage.statement import Clause, Ended, Statement
-from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import taking
+from tubeq_spark.storage.tables.take_gates import Gates, new_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.gate import GateRaise
+    from tubeq_spark.storage.gates_seen import GateIncrements
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _T, _S = row("t"), row("s")
@@ -52,7 +52,7 @@ class TakeWriter:
         to: pa.Array,
         claim: pa.Array,
         lease: NewLease,
-        raised: GateRaise,
+        increments: GateIncrements,
         acked: Sequence[StoredTask] = (),
     ) -> Statement:
         """Move tasks to lease segments, and remove acked ones.
@@ -62,21 +62,23 @@ class TakeWriter:
             to: Their lease segments.
             claim: Their take ids.
             lease: The owner and the begin of the leases.
-            raised: The gates on which the take rests.
+            increments: The gates on which the take rests.
             acked: The tasks to remove.
         """
         tasks = chosen.select(["segment", "task_id", "utube"])
         tasks = tasks.append_column("to", to).append_column("claim", claim)
         others = [
             *({"segment": t.segment, "task_id": t.task_id, "utube": t.utube} for t in acked),
-            *self._own_rows(raised),
+            *self._own_rows(increments),
         ]
         beside = list(dict.fromkeys(row["segment"] for row in others))
         changes = [Clause(taking(self._table, _S.to, lease, _S.claim))]
         if acked:
             changes.insert(0, Clause(None, _S.to.is_null()))
-        named = self._named(others, raised, tasks)
-        statement = self._raising(named, changes, self._near(chosen, beside), raised, lease.at_us)
+        named = self._named(others, increments, tasks)
+        statement = self._incrementing(
+            named, changes, self._near(chosen, beside), increments, lease.at_us
+        )
         return replace(
             statement,
             writes=to.unique().to_pylist(),
@@ -107,36 +109,36 @@ class TakeWriter:
             tasks=chosen.num_rows,
         )
 
-    def tidy(self, change: GateRaise, now_us: int) -> Statement:
+    def tidy(self, change: GateIncrements, now_us: int) -> Statement:
         """Change or remove taken-utube rows."""
         named = self._named(self._own_rows(change), change)
-        return self._raising(named, [Clause(None, _S.to.is_null())], None, change, now_us)
+        return self._incrementing(named, [Clause(None, _S.to.is_null())], None, change, now_us)
 
-    def _raising(
+    def _incrementing(
         self,
         named: pa.Table,
         changes: Sequence[Clause],
         near: Expression | None,
-        raised: GateRaise,
+        increments: GateIncrements,
         now_us: int,
     ) -> Statement:
-        """A statement over named rows that also raises gates.
+        """A statement over named rows that also increments gates.
 
         Args:
             named: The rows.
             changes: The changes of tasks.
             near: A condition that holds for all rows, by which files are skipped.
-            raised: The gates, which are among the rows.
+            increments: The gates, which are among the rows.
             now_us: The moment.
         """
         on = [_T.segment == _S.segment, _T.task_id == _S.task_id]
         where = [] if near is None else [near]
         own: list[Clause] = []
         new: list[Clause] = []
-        if raised.numbers:
+        if increments.numbers:
             on += [_T.utube.same_as(_S.utube), _T.tube == _S.tube]
             own.append(Clause({"task_id": _S.number}, _S.number.is_not_null()))
-            if raised.texts:
+            if increments.texts:
                 own.append(Clause({"owner": _S.text}, _S.text.is_not_null()))
                 values = new_row(self._table, now_us) | {"owner": _S.text}
                 new.append(Clause(values, _S.text.is_not_null()))
@@ -157,10 +159,13 @@ class TakeWriter:
         )
 
     def _named(
-        self, others: Sequence[dict[str, Any]], raised: GateRaise, tasks: pa.Table | None = None
+        self,
+        others: Sequence[dict[str, Any]],
+        increments: GateIncrements,
+        tasks: pa.Table | None = None,
     ) -> pa.Table:
         """The source rows of a take: tasks to take, and rows for acked tasks, gates and taken-utube rows."""
-        kinds = _OF_TASKS | _OF_GATES if raised.numbers else _OF_TASKS
+        kinds = _OF_TASKS | _OF_GATES if increments.numbers else _OF_TASKS
         values = [
             [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
         ]
@@ -170,7 +175,7 @@ class TakeWriter:
         tube = repeated(self._table.id, pa.int64(), tasks.num_rows)
         return pa.concat_tables([whole(tasks.append_column("tube", tube), found.schema), found])
 
-    def _own_rows(self, change: GateRaise) -> list[dict[str, Any]]:
+    def _own_rows(self, change: GateIncrements) -> list[dict[str, Any]]:
         """The source rows for gates and taken-utube rows."""
         gates: list[dict[str, Any]] = [
             {"segment": gate, "task_id": number, "number": number + 1}
@@ -184,6 +189,8 @@ class TakeWriter:
 
     def _near(self, chosen: pa.Table, beside: Sequence[int] = ()) -> Expression:
         """Up to the last chosen task. All named rows are there, but files with later tasks need not be read."""
-        key, last = (chosen.column(name)[-1].as_py() for name in (self._table.key, "task_id"))
+        key, last = (
+            chosen.column(name)[-1].as_py() for name in (self._table.order_column, "task_id")
+        )
         up_to = self._table.up_to(OrderPosition(key, last), _T)
         return any_of(_T.segment.is_in(beside), up_to) if beside else up_to

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.model.takes import Head
+    from tubeq_spark.model.takes import ReadySegment
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Parts
@@ -63,8 +63,8 @@ class TubeReader:
         """Read `table` through `engine`."""
         self.engine = engine
         self._table = table
-        #: The number of tasks at the last read of heads, as an estimate for the next one.
-        self._behind_heads = 0
+        #: The number of tasks at the last read of them, as an estimate for the next one.
+        self._behind_firsts = 0
 
     # -- rows, and columns of rows ------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class TubeReader:
         """
         columns = named("task_id", "data", "pri", "utube", "ttl", "ttr", "attempts")
         columns["created"] = Micros(_ROW.created)
-        if self._table.key == "rank":
+        if self._table.order_column == "rank":
             columns["rank"] = _ROW.rank
         held = self._table.select(columns, self._table.is_held(owner, [take_id]))
         typed = self._table.payload_columns is not None
@@ -151,7 +151,7 @@ class TubeReader:
         select = Select(firsts, named(*columns), order=table.order)
         return self.engine.arrow(select, sum(quotas.values()))
 
-    def heads(
+    def first_of_utubes(
         self, where: Expression, limit: int | None, *, with_created: bool = False
     ) -> pa.Table:
         """The sub-queues with tasks that match a condition, by the first of these.
@@ -171,17 +171,17 @@ class TubeReader:
         select = self._table.select(
             columns, where, by=["utube"], order=["first"], limit=limit, skips=WHOLE_UTUBES
         )
-        heads = self.engine.arrow(select, self._behind_heads)
-        self._behind_heads = sum(heads.column("n").to_pylist())
-        return heads
+        firsts = self.engine.arrow(select, self._behind_firsts)
+        self._behind_firsts = sum(firsts.column("n").to_pylist())
+        return firsts
 
-    def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
-        """The result of `counts.heads`, without a read of rows; `None` if the log is not enough."""
+    def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[ReadySegment]] | None:
+        """The result of `counts.ready_segments`, without a read of rows; `None` if the log is not enough."""
         files = self.engine.tables.files_in_order(self._table.name, self._table.order)
         if files is None:
             return None
         try:
-            return counts.heads(files, self._table.id, now_us)
+            return counts.ready_segments(files, self._table.id, now_us)
         except counts.UntoldError:
             return None
 

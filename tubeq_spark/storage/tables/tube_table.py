@@ -157,15 +157,15 @@ class TubeTable:
         return (of.pri < small(position.key)) | ((of.pri == small(position.key)) & near)
 
     @property
-    def key(self) -> str:
+    def order_column(self) -> str:
         """The column that the order compares before the id."""
         return "rank" if self.order == AGED else "pri"
 
     @property
     def position(self) -> Struct:
         """The position of a row in the order."""
-        parts = named(self.key, "task_id")
-        if self.key not in self.order:
+        parts = named(self.order_column, "task_id")
+        if self.order_column not in self.order:
             # A driver of a program may have priorities and another order.
             parts["pri"] = integer(0)
         return Struct(parts)

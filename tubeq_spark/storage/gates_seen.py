@@ -1,4 +1,4 @@
-"""The gates of a tube's takes as data: what a take has read of them, and what it raises (`tables/gates.py`)."""
+"""The gates of a tube's takes as data: what a take has read of them, and which it increments (`tables/take_gates.py`)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NO_ROWS = empty(
 
 
 @dataclass(frozen=True, slots=True)
-class GateRaise:
-    """The gates that a statement raises, and the taken-utube rows that it changes.
+class GateIncrements:
+    """The gates that a statement increments, and the taken-utube rows that it changes.
 
     Attributes:
         numbers: The number of each gate that was read, by its segment. The statement fails if one has changed.
@@ -82,7 +82,7 @@ class GatesSeen:
         return taken(numbers, starts), taken(numbers, places)
 
     def gates_of(self, utubes: Iterable[str | None]) -> list[int]:
-        """The segment of the gate of each of some sub-queues. Every take of a sub-queue raises its gate."""
+        """The segment of the gate of each of some sub-queues. Every take of a sub-queue increments its gate."""
         gates = sorted(self.numbers)
         return [gates[hash_of(utube) % len(gates)] for utube in utubes]
 
@@ -100,13 +100,13 @@ class GatesSeen:
 
         return {gate for gate in self.numbers if owner == max(sharers, key=partial(weight, gate))}
 
-    def raised(
+    def increments(
         self,
         utubes: Iterable[str | None],
         texts: Mapping[str | None, str | None],
         *,
         all_takes: bool,
-    ) -> GateRaise:
-        """Raise the gates of some sub-queues, and with `all_takes` the one that conflicts with every such take."""
+    ) -> GateIncrements:
+        """Increment the gates of some sub-queues, and with `all_takes` the one that conflicts with every such take."""
         gates = {*self.gates_of(utubes)} | {*sorted(self.numbers)[:all_takes]}
-        return GateRaise({gate: self.numbers[gate] for gate in sorted(gates)}, texts)
+        return GateIncrements({gate: self.numbers[gate] for gate in sorted(gates)}, texts)

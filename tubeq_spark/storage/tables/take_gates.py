@@ -1,12 +1,12 @@
 """The gates of a tube's takes, and the taken-utube rows: rows of its own table beside the tasks.
 
 A gate is a row with a number, which is never removed and only rises. A take with limits (of
-sub-queues, or `most_taken`) reads the gates, and the taken tasks at the same time or later. Its statement raises
-the numbers of the gates on which it rests, and fails if another take has raised one of them since. Acks, releases and ended leases only
-make room, so they neither read nor raise gates.
+sub-queues, or `most_taken`) reads the gates, and the taken tasks at the same time or later. Its statement increments
+the numbers of the gates on which it rests, and fails if another take has incremented one of them since. Acks, releases
+and ended leases only make room, so they neither read nor increment gates.
 
 Which sub-queues are taken is computed from the tasks. A sub-queue with moments to remember (`rate`, `order="fair"`)
-has a row with the moments at which its last leases began. It changes only in commits that raise its gate.
+has a row with the moments at which its last leases began. It changes only in commits that increment its gate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import FAIL, at, integer, literal, row
-from tubeq_spark.storage.gate import GatesSeen
+from tubeq_spark.storage.gates_seen import GatesSeen
 from tubeq_spark.storage.query import Select, Union, count, count_if, least, named
 from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
