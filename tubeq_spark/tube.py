@@ -3,8 +3,8 @@
 Words: the table is partitioned into *segments*; a take moves its tasks to a new one, their *lease segment*. A *gate*
 is a row with a number; two commits that increment it conflict. Ack, release and bury *settle* a taken task.
 
-Each verb may raise `QueueStateError`, `TubeNotFoundError`, `StoreError`, and if it commits `ConflictError` and
-`CommitUnknownError`.
+Each verb may raise `QueueStateError`, `TubeNotFoundError`, `StoreError`, and if it commits `TubeMovedError`,
+`ConflictError` and `CommitUnknownError`.
 
 The commits in the docstrings are to the tube's table unless they name another table. Any verb may
 make one more commit, to `_tubeq_sessions`: the first verb of a queue object leases a slot for ids,

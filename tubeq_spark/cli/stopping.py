@@ -48,4 +48,4 @@ class Stop(stopping.Stop):
         super()._came(number, frame)
         if self.is_urgent:
             raise KeyboardInterrupt(number)
-        self._notice("finishing this batch; a second signal gives it back at once")
+        self._notice("finishing this batch; a second signal releases it at once")

@@ -102,7 +102,7 @@ def release_all(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
     """
     with queue_of(ctx) as (call, queue):
         source = queue.tube(tube)
-        call.require_yes(f"Give back the taken tasks of {tube}?", "nothing was released", yes=yes)
+        call.require_yes(f"Release the taken tasks of {tube}?", "nothing was released", yes=yes)
         before = queue.statistics(tube)["calls"]["release"]
         source.release_all()
         released = queue.statistics(tube)["calls"]["release"] - before

@@ -83,7 +83,7 @@ class GiveBack:
         untaken: Whether its last take does not count as an attempt.
         event: The event for the change feed.
         error: Its error; `None` keeps the last error.
-        delay_us: The delay; 0 is none, `None` is never, a backoff computes it from the attempts.
+        delay_us: The delay; 0 is none, `None`: never, a backoff computes it from the attempts.
         now_us: The moment. The end of a lease or delay was before it.
     """
 
@@ -155,7 +155,7 @@ class Release:
     """How a program releases tasks.
 
     Attributes:
-        delay_us: The delay in microseconds; 0 is none, `None` is never, a backoff computes it from the attempts.
+        delay_us: The delay in microseconds; 0 is none, `None`: never, a backoff computes it from the attempts.
         error: Their error; `None` if there is none.
         by_backoff: Whether the tube's backoff sets the delay, if it has one and there is an error.
     """
@@ -182,7 +182,7 @@ def released(
 
     Args:
         dest: A fresh segment.
-        delay_us: The delay in microseconds; 0 is none, `None` is never, a backoff computes it from the attempts, or
+        delay_us: The delay in microseconds; 0 is none, `None`: never, a backoff computes it from the attempts, or
             is none if all its delays are 0.
         now_us: The moment.
         error: Its error; `None` keeps the last error.

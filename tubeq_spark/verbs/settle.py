@@ -214,7 +214,7 @@ def held(
 def _anywhere(
     ctx: TubeContext, verb: Verb, ids: Sequence[int], now_us: int, *, remembered: bool
 ) -> list[StoredTask]:
-    """Find tasks in the states of a verb. If time has changed one of them, that is written first."""
+    """Find tasks in the states of a verb. If the lease, delay or ttl of one has ended, that is written first."""
     known = None
     if remembered and TaskState.TAKEN in verb.states:
         known = ctx.queue.held_tasks.find(ctx.record.id, ids)
@@ -337,7 +337,7 @@ def delete_where(ctx: TubeContext, where: str) -> list[Task]:
     """Remove the first 10,000 tasks, in any state, that fulfil a program's condition.
 
     The condition is checked for each attempt, and the commit fails if one of the tasks has changed since. One commit,
-    one more if time has changed tasks. If it removes none, none is left.
+    one more if leases, delays or ttls have ended. If it removes none, none is left.
     """
     end_due(ctx, ctx.queue.now_us())
 
