@@ -196,8 +196,7 @@ class Call:
         if yes:
             return
         if not sys.stdin.isatty():
-            msg = f"{nothing}: without a terminal it needs --yes"
-            raise BadUseError(msg)
+            raise BadUseError(f"{nothing}: without a terminal it needs --yes")
         if not typer.confirm(question, err=True):
             raise BadUseError(nothing)
 

@@ -15,8 +15,7 @@ from tubeq_spark.cli.options import ALTERED, plain_options, with_options
 def _resettable(text: str) -> str:
     name = text.replace("-", "_")
     if name not in ALTERED:
-        msg = f"{text!r} must be one of {', '.join(sorted(ALTERED))}"
-        raise typer.BadParameter(msg)
+        raise typer.BadParameter(f"{text!r} must be one of {', '.join(sorted(ALTERED))}")
     return name
 
 
@@ -42,12 +41,10 @@ def alter(
     with tube_of(ctx, tube) as (call, altered):
         for name in reset or ():
             if name in changes:
-                msg = f"{name} cannot be set and reset at once"
-                raise BadUseError(msg)
+                raise BadUseError(f"{name} cannot be set and reset at once")
         changes |= dict.fromkeys(reset or ())
         if not changes:
-            msg = "nothing to alter: give an option, or --reset OPTION"
-            raise BadUseError(msg)
+            raise BadUseError("nothing to alter: give an option, or --reset OPTION")
         altered.alter(**changes)
         shown = {"tube": tube, "type": altered.type, "options": plain_options(altered.options)}
         call.show(shown, f"altered {', '.join(changes)} of {tube}")

@@ -52,5 +52,4 @@ def _listening(port: int) -> socket.socket:
     try:
         return socket.create_server((_HOST, port))
     except OSError as error:
-        msg = f"port {port} of {_HOST}: {reason_of(error)}"
-        raise BadUseError(msg) from None
+        raise BadUseError(f"port {port} of {_HOST}: {reason_of(error)}") from None

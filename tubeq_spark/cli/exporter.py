@@ -34,8 +34,7 @@ def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) 
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        msg = f"port {port} of {host}: {reason_of(error)}"
-        raise BadUseError(msg) from None
+        raise BadUseError(f"port {port} of {host}: {reason_of(error)}") from None
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{server.server_port}/metrics"
     call.show({"url": url}, url)

@@ -90,8 +90,7 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
-        msg = f"{name!r} must be module:function"
-        raise BadUseError(msg)
+        raise BadUseError(f"{name!r} must be module:function")
     sys.path.insert(0, str(folder.resolve()))
     try:
         module = importlib.import_module(module_name)
@@ -100,8 +99,7 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
         raise BadUseError(msg) from error
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):
-        msg = f"{module_name} has no function {function_name}"
-        raise BadUseError(msg)
+        raise BadUseError(f"{module_name} has no function {function_name}")
     return function
 
 

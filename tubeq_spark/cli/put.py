@@ -183,16 +183,14 @@ def _item(line: bytes, fields: Mapping[str, str | None]) -> Any:
         encode(data)  # a bad payload is refused here, where the line is known
     except (ValueError, RecursionError) as error:
         what = error if isinstance(error, json.JSONDecodeError) else "not a JSON value in UTF-8"
-        msg = f"is not valid JSON: {what}"
-        raise ValueError(msg) from None
+        raise ValueError(f"is not valid JSON: {what}") from None
     own = {}
     for option, field in fields.items():
         if field is None:
             continue
         if not isinstance(data, dict) or field not in data:
             has = ", ".join(data) if isinstance(data, dict) and data else "no fields"
-            msg = f"lacks the field {field} of --{option}-field; it has {has}"
-            raise ValueError(msg)
+            raise ValueError(f"lacks the field {field} of --{option}-field; it has {has}")
         own[option] = data[field]
     return PutItem(data, **own) if own else data
 

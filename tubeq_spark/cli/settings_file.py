@@ -55,8 +55,7 @@ class Defaults:
             InvalidOptionError: No location was given.
         """
         if self.location is None:
-            msg = "no location: use --location, TUBEQ_LOCATION or tubeq.toml"
-            raise InvalidOptionError(msg)
+            raise InvalidOptionError("no location: use --location, TUBEQ_LOCATION or tubeq.toml")
         return self.location
 
     def committer(self) -> str:

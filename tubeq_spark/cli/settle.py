@@ -111,8 +111,7 @@ def kick(
     given = [name for name, is_given in (ways | {"--where": where is not None}).items() if is_given]
     with tube_of(ctx, tube) as (call, source):
         if sum(ways.values()) > 1 or (ids and where is not None):
-            msg = f"{' and '.join(given)} exclude each other"
-            raise InvalidOptionError(msg)
+            raise InvalidOptionError(f"{' and '.join(given)} exclude each other")
         if count is not None and count > _MOST_KICKED:
             msg = f"{count} looks like the id of a task, not like a number of tasks: use --id"
             raise InvalidOptionError(msg)
@@ -148,8 +147,7 @@ def delete(
     """
     with tube_of(ctx, tube) as (call, source):
         if (where is None) is not bool(task_ids):
-            msg = "name tasks by their ids, or by --where"
-            raise InvalidOptionError(msg)
+            raise InvalidOptionError("name tasks by their ids, or by --where")
         if where is None:
             _show_deleted(call, tube, source.delete_many(task_ids or []))
             return

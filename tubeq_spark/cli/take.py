@@ -89,8 +89,7 @@ def take(
             fail_if_strict(failed, strict=strict)
             return
         if bury or delay or strict:
-            msg = "--bury, --delay and --strict need --exec"
-            raise InvalidOptionError(msg)
+            raise InvalidOptionError("--bury, --delay and --strict need --exec")
         kept_for = None if keep is None else validation.lease("keep", keep)
         tasks = source.take_many(count, timeout=timeout, per_utube=per_utube, utube=utube or None)
         if not tasks:
@@ -126,11 +125,9 @@ class _Command:
         try:
             self._words = shlex.split(text)
         except ValueError as error:
-            msg = f"--exec {text!r}: {error}"
-            raise InvalidOptionError(msg) from None
+            raise InvalidOptionError(f"--exec {text!r}: {error}") from None
         if not self._words or shutil.which(self._words[0]) is None:
-            msg = f"--exec {text!r}: no such program"
-            raise InvalidOptionError(msg)
+            raise InvalidOptionError(f"--exec {text!r}: no such program")
         self.delay = delay
         self.bury = bury
 

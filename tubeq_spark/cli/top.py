@@ -86,8 +86,7 @@ def top(
     """
     with queue_of(ctx) as (call, queue):
         if sort not in _KEYS.values():
-            msg = f"--sort {sort}: must be one of {', '.join(_KEYS.values())}"
-            raise InvalidOptionError(msg)
+            raise InvalidOptionError(f"--sort {sort}: must be one of {', '.join(_KEYS.values())}")
         limit = 1 if once else refreshes
         with until_stopped():
             _look_on(call, queue, interval or _INTERVAL[queue.engine], limit, sort)

@@ -23,8 +23,7 @@ def seconds_of(text: str, least: float = 0.0) -> float:
         found = math.nan
     if not math.isfinite(found) or found < least:
         longer = f" of at least {least:g} s" if least else ""
-        msg = f"{text!r} must be a duration{longer}, such as 90, 90s, 5m, 2h or 1d"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} must be a duration{longer}, such as 90, 90s, 5m, 2h or 1d")
     return found
 
 
