@@ -93,7 +93,7 @@ def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
 
     assert code == 3
     assert {"sound: 1 readied", "broken: failed"} <= {*result.splitlines()}
-    assert said.count("tubeq: tube broken failed: ") == 1
+    assert said.count("tubeq: sweep of tube broken failed: ") == 1
     assert "Traceback" not in said
 
 

@@ -60,13 +60,11 @@ def sweep(
 
 
 def _sweep_once(call: Call, queue: Queue) -> bool:
-    """Sweep, and print what has changed; returns whether all of it succeeded."""
+    """Sweep, and print what has changed; returns whether all of it succeeded. The log has the errors."""
     report = queue.sweep()
     for name, tube in report.tubes.items():
         said = _said(tube) or ("nothing to do" if tube.error is None else "failed")
         call.show({"tube": name, **asdict(tube)}, f"{name}: {said}")
-        if tube.error is not None:
-            call.tell(f"tube {name} failed: {tube.error}")
     return all(tube.error is None for tube in report.tubes.values())
 
 

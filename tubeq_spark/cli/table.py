@@ -74,11 +74,8 @@ def print_table(found: Iterable[dict[str, Any]], columns: Mapping[str, Column]) 
 
     On a narrow terminal text in the last column is cut. Numbers are never cut; their lines are wrapped instead.
     """
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else None
-    header, *lines = lines_of(found, columns, width)
-    header = f"\x1b[1m{header}\x1b[0m" if is_terminal else header
-    sys.stdout.writelines(f"{line}\n" for line in (header, *lines))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.writelines(f"{line}\n" for line in lines_of(found, columns, width))
 
 
 def lines_of(
@@ -104,7 +101,7 @@ def lines_of(
             room = max(_LEAST, width - sum(width_of(column[0]) + 2 for column in shown))
             cells = [_cut(cell, room) for cell in cells]
         widest = max(map(width_of, cells))
-        spaces = [" " * (widest - width_of(cell)) for cell in cells]
+        spaces = (" " * (widest - width_of(cell)) for cell in cells)
         pairs = zip(spaces, cells, strict=True)
         shown.append([f"{space}{cell}" if is_number else f"{cell}{space}" for space, cell in pairs])
     return ["  ".join(cells).rstrip() for cells in zip(*shown, strict=True)]
