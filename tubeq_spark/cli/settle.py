@@ -118,8 +118,8 @@ def kick(
         if ids:
             kicked = len(source.kick_many(ids))
         else:
-            is_all = every or (count is None and where is not None)
-            kicked = source.kick(None if is_all else 1 if count is None else count, where=where)
+            one_by_default = 1 if where is None and not every else None
+            kicked = source.kick(one_by_default if count is None else count, where=where)
         call.show({"tube": tube, "kicked": kicked}, f"kicked {plural(kicked, 'task')} of {tube}")
 
 
