@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from tubeq_spark.admin import copying, life, sweeper, tubes
-from tubeq_spark.admin.engines import Engines, engines_of
+from tubeq_spark.admin.choose_engine import Engines, engines_of
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError

@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.admin.engines import Engines
+from tubeq_spark.admin.choose_engine import Engines
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError

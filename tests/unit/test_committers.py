@@ -10,7 +10,7 @@ import pytest
 
 from tests.beside import beside_spark
 from tubeq_spark import InvalidOptionError, Queue, StoreError
-from tubeq_spark.admin.engines import committer_of_new
+from tubeq_spark.admin.choose_engine import committer_of_new
 from tubeq_spark.programs import read_defaults
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.admin import life
-from tubeq_spark.admin.engines import engines_of
+from tubeq_spark.admin.choose_engine import engines_of
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError, TubeNotFoundError
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.statistics import sessions_of, written_calls
@@ -41,7 +41,7 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.admin.engines import Engines
+    from tubeq_spark.admin.choose_engine import Engines
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.tables import NativeTables

@@ -25,7 +25,7 @@ from tubeq_spark.verbs import expire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tubeq_spark.admin.engines import Engines
+    from tubeq_spark.admin.choose_engine import Engines
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.runtime.context import TubeContext

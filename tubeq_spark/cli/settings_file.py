@@ -65,7 +65,7 @@ class Defaults:
             InvalidOptionError: No location was given, or it is not valid.
             StoreError: The location cannot be used.
         """
-        from tubeq_spark.admin.engines import committer_without_session  # noqa: PLC0415  imports storage
+        from tubeq_spark.admin.choose_engine import committer_without_session  # noqa: PLC0415  imports storage
 
         return committer_without_session(self.queue_location(), self.engine, self.new_engine)
 
