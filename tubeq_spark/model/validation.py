@@ -316,13 +316,6 @@ def require_running(state: QueueState) -> None:
         raise QueueStateError(msg)
 
 
-def was_moved(name: str, place: str) -> StoreError:
-    """The error for a put or take of a tube that is used at another place now."""
-    return StoreError(
-        f"tube {name!r} was moved to {place}: use the queue there; `Tube.resume` opens this one again"
-    )
-
-
 def loss_without_repair() -> InvalidOptionError:
     """The error for `accept_loss` without `repair`."""
     return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
