@@ -25,8 +25,7 @@ from tests.one_jvm import (
     pytest_configure,
     pytest_xdist_make_scheduler,
 )
-from tubeq_spark.storage.spark.spark_session import local_session
-from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
+from tubeq_spark.storage.spark.spark_session import CODEGEN, LOCAL_SETTINGS, local_session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.guarded_write import guarded_write as guarded_write
     from tubeq_spark.storage.spark.spark_session import delta_package as delta_package
     from tubeq_spark.storage.spark.spark_session import local_session as local_session
-    from tubeq_spark.storage.spark.spark_settings import spark_conf as spark_conf
+    from tubeq_spark.storage.spark.spark_session import spark_conf as spark_conf
     from tubeq_spark.task import PutItem as PutItem
     from tubeq_spark.task import PutResult as PutResult
     from tubeq_spark.task import QueueState as QueueState
@@ -84,8 +84,7 @@ _MODULES = {
         "TubeSweep",
         "UtubeCounts",
     ),
-    "storage.spark.spark_session": ("delta_package", "local_session"),
-    "storage.spark.spark_settings": ("spark_conf",),
+    "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
     "task": ("PutItem", "PutResult", "QueueState", "Task", "TaskState"),
     "tube": ("Tube",),
     "workers.handlers": ("WorkReport",),

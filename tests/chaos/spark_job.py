@@ -18,7 +18,7 @@ from tests.chaos.worker import Told
 from tests.integration import spark_on_s3
 from tests.jvm_options import SHORT_LIVED
 from tubeq_spark import local_session
-from tubeq_spark.storage.spark.spark_settings import CODEGEN
+from tubeq_spark.storage.spark.spark_session import CODEGEN
 
 if TYPE_CHECKING:
     from uuid import UUID

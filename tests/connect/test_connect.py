@@ -22,7 +22,7 @@ from tests.concurrency.support import Probe, end_heartbeat, on_another_host
 from tests.connect_server import connected
 from tests.pages import PAGES
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
-from tubeq_spark.storage.spark.spark_settings import missing_settings
+from tubeq_spark.storage.spark.spark_session import missing_settings
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

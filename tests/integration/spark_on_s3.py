@@ -16,7 +16,7 @@ import pyspark
 
 from tests.jvm_options import SHORT_LIVED
 from tubeq_spark import Queue, StoreError, local_session
-from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
+from tubeq_spark.storage.spark.spark_session import CODEGEN, LOCAL_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,7 @@ import pytest
 
 from tests.programs import ran
 from tubeq_spark import local_session, spark_conf
-from tubeq_spark.storage.spark.spark_session import delta_package
-from tubeq_spark.storage.spark.spark_settings import missing_settings
+from tubeq_spark.storage.spark.spark_session import delta_package, missing_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, spark_conf
 from tubeq_spark.storage.spark import engine
 from tubeq_spark.storage.spark.reads import OwnSessions
-from tubeq_spark.storage.spark.spark_settings import CODEGEN, OF_ONE_WRITE
+from tubeq_spark.storage.spark.spark_session import CODEGEN, OF_ONE_WRITE
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

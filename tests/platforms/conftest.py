@@ -19,8 +19,7 @@ from filelock import FileLock
 
 from tests.jvm_options import SHORT_LIVED
 from tests.programs import built_wheel, served
-from tubeq_spark.storage.spark.spark_session import delta_package
-from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS
+from tubeq_spark.storage.spark.spark_session import LOCAL_SETTINGS, delta_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -19,8 +19,12 @@ from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.spark import open_location as asking
 from tubeq_spark.storage.spark.open_location import store_options, unsafe_storage
-from tubeq_spark.storage.spark.spark_session import delta_package
-from tubeq_spark.storage.spark.spark_settings import asked, delta_is_on, missing_settings
+from tubeq_spark.storage.spark.spark_session import (
+    asked,
+    delta_is_on,
+    delta_package,
+    missing_settings,
+)
 
 ROOT = Path(__file__).parents[2]
 NEEDS_JAVA = "Spark needs Java 17 or newer"

@@ -310,7 +310,7 @@ class _Copy:
             # The copied files were not synced one by one.
             os.sync()
         with table_lock.changing(self._made.engine.committing_jvm):
-            if not self._tables.make(new, records.select([*new.columns])):
+            if not self._tables.create(new, records.select([*new.columns])):
                 msg = f"{new.name} was created by another program"
                 raise StoreError(msg)
 

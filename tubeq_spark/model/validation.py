@@ -26,7 +26,6 @@ from tubeq_spark.errors import (
     StoreError,
     TaskNotFoundError,
     TubeBusyError,
-    TubeMovedError,
     TubeNotFoundError,
 )
 from tubeq_spark.task import QueueState, Task, TaskState
@@ -315,13 +314,6 @@ def require_running(state: QueueState) -> None:
         said = {QueueState.ENDING: "is being closed", QueueState.WAITING: "was closed"}
         msg = f"the queue {said.get(state, 'is not open yet')}"
         raise QueueStateError(msg)
-
-
-def was_moved(name: str, place: str) -> TubeMovedError:
-    """The error for a verb that changes a tube which is used at another place now."""
-    return TubeMovedError(
-        f"tube {name!r} was moved to {place}: use the queue there; `Tube.resume` opens this one again"
-    )
 
 
 def loss_without_repair() -> InvalidOptionError:

@@ -130,7 +130,7 @@ def examine(
 def _settings(queue: QueueContext) -> Iterator[Problem]:
     if queue.spark is None:
         return
-    from tubeq_spark.storage.spark.spark_settings import (  # noqa: PLC0415  pyspark is optional
+    from tubeq_spark.storage.spark.spark_session import (  # noqa: PLC0415  pyspark is optional
         SETTINGS,
         missing_settings,
     )

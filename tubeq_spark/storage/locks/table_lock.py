@@ -258,7 +258,8 @@ class TableLock:
         self._note = None if lock_file is None else JvmNote(lock_file, self._wall, here)
         #: How often the thread that holds the lock has entered it.
         self._entered = 0
-        self._changes = 0
+        #: It grows when this process may have made a task ready or freed capacity.
+        self.changes = 0
         #: The time and the error of the last holder that got no answer from the storage.
         self._silent: tuple[float, TubeqError] | None = None
         #: The last task id that any queue object of this process has made in this tube.
@@ -416,14 +417,9 @@ class TableLock:
         """Whether this lock excludes all other writers of the table."""
         return self._note is not None and not self._note.is_left
 
-    @property
-    def changes(self) -> int:
-        """A counter that grows when this process may have made a task ready or freed capacity."""
-        return self._changes
-
     def wake_takes(self) -> None:
         """Wake this process's waiting takes."""
-        self._changes += 1
+        self.changes += 1
 
 
 _table_locks: dict[tuple[str, str], TableLock] = {}

@@ -170,7 +170,7 @@ class Log(LogReader):
 
         now_ms = to_us(self._clock.now()) // 1_000
         # Pieces save a rewrite of many rows, and cost a request each.
-        order = () if self._looks.is_far else change.order
+        order = () if self.is_far else change.order
         shape = change.shape or snapshot.shape
         parts: list[Iterator[tuple[DataFile, pa.Table, bytes]]] = []
         if change.rows is not None and change.rows.num_rows:
@@ -206,7 +206,7 @@ class Log(LogReader):
         files = [*added, *change.written]
         content = encoded(change.actions(files, base.snapshot.version, now_ms))
         version = following.version
-        if not self._looks.is_far:
+        if not self.is_far:
             reading.require_no_hole(LogFiles(self.store), version)
         if self._may_be_late(base.snapshot, base.sure) and not log_files.are_there(
             self.store, files

@@ -16,8 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.log.actions import DataFile, hours_of
@@ -286,10 +284,6 @@ class LogFiles:
         # The files of that checkpoint, and those after it.
         after = "" if last is None else f"{last['version']:020}"
         return list(self.list_from(after)), not after
-
-    def parquet(self, name: str) -> pa.NativeFile:
-        """A Parquet file, opened to read."""
-        return pa.BufferReader(self.read(name))
 
     def put(self, name: str, content: bytes) -> None:
         """Write or replace a file, as a whole or not at all."""

@@ -103,6 +103,8 @@ class LogReader:
         self.store, self.tidying, self._clock = store, tidying, clock
         self._offset = clock.now().timestamp() - clock.monotonic()
         self._looks, self._patience, self._last = looks, patience, last
+        #: Whether each look costs a request, and answers can be lost.
+        self.is_far = looks.is_far
         self._known: Base | None = None
         #: The last commit of another program than a native queue; empty if none was read.
         self.stranger = ""
@@ -120,11 +122,6 @@ class LogReader:
         known = self._known
         return None if known is None else known.snapshot
 
-    @property
-    def is_far(self) -> bool:
-        """Whether each look costs a request, and answers can be lost."""
-        return self._looks.is_far
-
     def is_there(self) -> bool:
         """Whether the log has a commit or a checkpoint, by a listing."""
         names, _ = LogFiles(self.store).names(whole=True)
@@ -133,11 +130,11 @@ class LogReader:
     @property
     def rivals(self) -> int:
         """How many commits of others came before the last commits of this process; 0 where a lock keeps others away."""
-        return sum(self._met) if self._looks.is_far else 0
+        return sum(self._met) if self.is_far else 0
 
     def recent(self, seconds: float) -> Snapshot | None:
         """The known version if it was the newest within this many seconds, where a look costs a request."""
-        recent = self._recent(seconds) if self._looks.is_far else None
+        recent = self._recent(seconds) if self.is_far else None
         return None if recent is None else recent.snapshot
 
     def _recent(self, seconds: float) -> Base | None:
@@ -158,7 +155,7 @@ class LogReader:
 
     def _fresh(self) -> Base:
         known = self._known
-        if known is not None and self._looks.is_far and is_fresh(known.snapshot, known.at):
+        if known is not None and self.is_far and is_fresh(known.snapshot, known.at):
             return known
         return self._look()
 
@@ -192,12 +189,12 @@ class LogReader:
         at, now = self._clock.monotonic(), self._seconds_now()
         files = LogFiles(self.store, self._looks.ahead, max(self._news, default=0) + 1)
         is_sure = self._is_sure(known)
-        if self._looks.is_far and not is_sure and not self._is_listed(known, files):
+        if self.is_far and not is_sure and not self._is_listed(known, files):
             return None
         found = reading.moved_on(files, known.snapshot, self._last(), self._saw)
         # Others shorten a log at its beginning. So if the known version is there, read after the last one, then no
         # version after it was missing because it had been removed.
-        if not self._looks.is_far and not self._is_in_log(known):
+        if not self.is_far and not self._is_in_log(known):
             return None
         # A process that was paused meanwhile may have asked for a commit that others have made and removed.
         is_old = self._may_be_late(found, now)
@@ -280,7 +277,7 @@ class LogReader:
         """
         newest, ahead = self._look().snapshot.version, self._looks.ahead
         files, begin = LogFiles(self.store, ahead), max(newest - limit, -1)
-        if self._looks.is_far:
+        if self.is_far:
             files.list_from(commit_name(begin) if begin >= 0 else "")
             begin = max(begin, files.begin(newest) - 1)
         for last in range(newest, begin, -ahead):
@@ -299,7 +296,7 @@ class LogReader:
     def _may_be_late(self, snapshot: Snapshot, sure: float) -> bool:
         """Whether others may have committed and removed the version after one that was the newest at a moment."""
         seconds = self._seconds_now() - sure
-        return self._looks.is_far and log_files.may_be_late(snapshot, seconds)
+        return self.is_far and log_files.may_be_late(snapshot, seconds)
 
     def _look_again(self) -> None:
         """Look again before the next commit."""

@@ -153,7 +153,7 @@ def checkpoint_batches(
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415  new tables have no checkpoint
 
     try:
-        with log.parquet(name) as source, ParquetFile(source) as opened:
+        with pa.BufferReader(log.read(name)) as source, ParquetFile(source) as opened:
             there = [name for name in kinds if name in opened.schema_arrow.names]
             yield from opened.iter_batches(at_once, columns=there, use_threads=False)
     except (pa.ArrowException, OSError) as error:

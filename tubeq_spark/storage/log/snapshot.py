@@ -242,12 +242,13 @@ def shape_of(new: NewTable, table_id: str, now_ms: int) -> Shape:
         now_ms: The moment, in milliseconds since 1970.
     """
     keeps_feed = new.properties.get(CHANGE_FEED) == "true"
+    schema = {"type": "struct", "fields": _fields(new.columns)}
     metadata = {
         "id": table_id,
         "name": None,
         "description": None,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": _schema_string(_fields(new.columns)),
+        "schemaString": json.dumps(schema, separators=(",", ":")),
         "partitionColumns": list(new.partitions),
         "createdTime": now_ms,
         "configuration": dict(new.properties),
@@ -261,10 +262,6 @@ def with_property(shape: Shape, name: str, value: str) -> Shape:
     """A shape with another value of a property."""
     metadata = {**shape.metadata, "configuration": {**shape.properties, name: value}}
     return Shape.parse(metadata, shape.protocol)
-
-
-def _schema_string(fields: list[dict[str, Any]]) -> str:
-    return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
 
 
 def _fields(columns: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

@@ -238,18 +238,12 @@ class Tidying:
             named = log_file(file.name)
             if named is not None and named.is_plain:
                 starts.append(file)
-            if (
-                named is not None
-                and named.kind == "json"
-                and self._stays(file, version, newest, before)
-            ):
+            stays = file.at >= before or version >= newest - self._retention.versions
+            if named is not None and named.kind == "json" and stays:
                 first = min(first, version)
             found.append(file.name)
         start = self._start(starts, first)
         return [*left, *(name for name in found if _goes(name, start))]
-
-    def _stays(self, file: Entry, version: int, newest: int, before: float) -> bool:
-        return file.at >= before or version >= newest - self._retention.versions
 
     def _listed(self) -> Iterator[Entry]:
         """The files of the log, page by page."""

@@ -59,9 +59,10 @@ class BadFiles:
     A file that the system refuses to read for another reason is not among them.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Begin without bad files, for the table at a directory."""
-        self._directory = directory
+    def __init__(self, directory: Path | None = None) -> None:
+        """Begin without bad files, for the table at a directory; `None` is one on an object store, which has none."""
+        self._directory = directory or Path()
+        self._is_local = directory is not None
         #: The fault of each bad file, by its path.
         self._faults: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -85,7 +86,7 @@ class BadFiles:
             files: The files.
             at_content: Whether to check for the end of a Parquet file, too, and not only the length.
         """
-        for file in files:
+        for file in files if self._is_local else ():
             place, is_known = self._directory / file.path, file.path in self._faults
             fault = _fault_of(place, file.size, at_content=at_content or is_known)
             if fault and not is_known:
@@ -122,17 +123,6 @@ class BadFiles:
     def refusal(self, file: DataFile) -> DamagedFileError:
         """The error for a read that needs the rows of a bad file."""
         return damaged(self._directory / file.path, self._faults.get(file.path, "was not there"))
-
-
-class NoBadFiles(BadFiles):
-    """No bad files: on an object store the read of a damaged file fails."""
-
-    def __init__(self) -> None:
-        """Begin without bad files."""
-        super().__init__(Path())
-
-    def look(self, files: Iterable[DataFile], *, at_content: bool = True) -> None:
-        """Check no file."""
 
 
 def _fault_of(place: Path, size: int, *, at_content: bool) -> str:
@@ -184,7 +174,7 @@ class PlainTable(Log):
         require_place: Raises if its location was created again since the table was opened.
     """
 
-    bad_files: BadFiles = NoBadFiles()
+    bad_files = BadFiles()
     require_place: Callable[[], None]
     #: Delta's id of the table at the last read. A table that is created again has another one.
     _id: str | None = None

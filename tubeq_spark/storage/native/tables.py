@@ -71,11 +71,7 @@ class NativeTables(Tables):
 
     # -- making and changing -----------------------------------------------------------------
 
-    def create(self, table: NewTable) -> bool:
-        """Create a table if it does not exist, and return whether it did not. Another creator meanwhile is no error."""
-        return self.make(table)
-
-    def make(self, table: NewTable, rows: pa.Table | None = None) -> bool:
+    def create(self, table: NewTable, rows: pa.Table | None = None) -> bool:
         """Create a table with rows, in one commit, if it does not exist.
 
         Returns:

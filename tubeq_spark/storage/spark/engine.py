@@ -29,7 +29,7 @@ from tubeq_spark.storage.spark.jvm import (
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.reads import COMPILE_FROM, COMPILE_READ_FROM, SparkReads, find_commit
 from tubeq_spark.storage.spark.render import Renderer, text_of
-from tubeq_spark.storage.spark.spark_settings import (
+from tubeq_spark.storage.spark.spark_session import (
     OF_FILES,
     OF_ONE_WRITE,
     OWN_CLEARED,

@@ -32,7 +32,7 @@ from tubeq_spark.storage.opened_location import (
     require_ours,
 )
 from tubeq_spark.storage.spark.jvm import hadoop_setting, is_classic
-from tubeq_spark.storage.spark.spark_settings import asked, require_spark
+from tubeq_spark.storage.spark.spark_session import asked, require_spark
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -41,7 +41,7 @@ from tubeq_spark.storage.spark.jvm import plan_text, with_settings
 from tubeq_spark.storage.spark.put_frame_checks import Check, payload_size
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import text_of
-from tubeq_spark.storage.spark.spark_settings import OF_FILES
+from tubeq_spark.storage.spark.spark_session import OF_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

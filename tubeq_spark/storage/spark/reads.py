@@ -28,7 +28,7 @@ from tubeq_spark.storage.location import SESSIONS, name_of
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.jvm import POOL, clone_of, is_classic, job_property
 from tubeq_spark.storage.spark.quoting import limited
-from tubeq_spark.storage.spark.spark_settings import CODEGEN, OWN_CLEARED, OWN_SETTINGS
+from tubeq_spark.storage.spark.spark_session import CODEGEN, OWN_CLEARED, OWN_SETTINGS
 from tubeq_spark.storage.statement import HISTORY, Commit, is_of, read_commit
 
 if TYPE_CHECKING:

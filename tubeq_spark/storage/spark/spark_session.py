@@ -1,4 +1,4 @@
-"""Builds Spark sessions for programs and tests.
+"""Builds Spark sessions for programs and tests; the recommended settings, each with its reason, and a check of a session.
 
 The library itself never builds, stops or reconfigures a session: programs pass one. Programs and
 tests start their sessions here, so that they run with the measured settings.
@@ -16,7 +16,6 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import how_to_install
 from tubeq_spark.storage.location import on_databricks
 from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm
-from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS, delta_is_on, spark_conf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +23,201 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
+
+_OLDEST_SPARK: Final = 4
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
+STALENESS: Final = "spark.databricks.delta.stalenessLimit"
+SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+SCHEDULER: Final = "spark.scheduler.mode"
+
+
+#: The recommended settings, as in `conf/spark-defaults.conf`.
+SETTINGS: Final[Mapping[str, str]] = {
+    # Delta's own statements and its checks of plans.
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    # Tables by name or by path, delta.`/path`, are Delta tables.
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # This many tasks rebuild each version's state; the default, 50, takes 2.7 times as long.
+    SNAPSHOT_PARTITIONS: "1",
+    # A MERGE of a batch joins a few rows. Raise it for jobs that shuffle much else.
+    "spark.sql.shuffle.partitions": "2",
+    # It runs each stage as a job of its own: 5 to 10 % of a small statement.
+    "spark.sql.adaptive.enabled": "false",
+    # All times of a queue are UTC; else Delta verifies the list of files at each commit.
+    _TIME_ZONE: "UTC",
+    # The list of files in checksum files is written and verified, but never read.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # Delta recognises a commit whose answer was lost, and does not repeat it.
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # A statement writes to few partitions, so the shuffle before it only costs.
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+    # It shuffles before each write; a batch is one file already.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    # It rewrites files after a commit, and conflicts with takes; the sweeper does not.
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    # VACUUM lists directories in this many tasks, by default in 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    # Heartbeats have a pool of their own; else they wait for the tasks of all jobs.
+    SCHEDULER: "FAIR",
+}
+
+_DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+#: Settings that all sessions of a program share, with their values at the start of the first session.
+_OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
+
+_OF_SESSION: Final = {name: SETTINGS[name] for name in SETTINGS if name not in _OF_PROGRAM}
+#: Settings of the queue's own sessions, whatever those of the caller's session are.
+OWN_SETTINGS: Final[Mapping[str, str]] = {
+    **_OF_SESSION,
+    # After a lost answer, the history must have the number of rows that the commit changed.
+    "spark.databricks.delta.history.metricsEnabled": "true",
+}
+#: Settings with a transaction id for all writes of a session. Delta skips all writes with an id but the first.
+OF_ONE_WRITE: Final = (
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+)
+#: Settings of a caller's files. Other engines read the files of the queue, too, and know only today's calendar, and
+#: moments are stored in microseconds. Spark does both by default, from 4.0 on.
+OF_FILES: Final = (
+    "spark.sql.parquet.datetimeRebaseModeInWrite",
+    "spark.sql.parquet.int96RebaseModeInWrite",
+    "spark.sql.parquet.outputTimestampType",
+)
+#: Settings that a caller may have for its own reads and writes. The queue's own sessions have Spark's defaults.
+OWN_CLEARED: Final = (
+    "spark.databricks.delta.commitInfo.userMetadata",
+    *OF_ONE_WRITE,
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled",
+    *OF_FILES,
+    # For files of the native engine, which have no note about the calendar.
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    # The meaning of TIMESTAMP in the DDL of the queue's tables.
+    "spark.sql.timestampType",
+    # All decisions need the newest version.
+    STALENESS,
+)
+#: Values for the session that interprets plans, and for the one that compiles them. Compiling a plan takes longer than
+#: running it over a few rows: with it a put, take and ack of a small batch take 1.3 to 1.4 times as long.
+CODEGEN: Final[Mapping[str, tuple[str, str]]] = {
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+}
+
+#: Further settings of a local session.
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    # Embedded: driver and executor are one process.
+    "spark.master": "local[*]",
+    # Nobody else needs to reach an embedded session, and the host's name need not resolve.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # The executor's work is done in here too; Spark's default of 1g is soon full.
+    "spark.driver.memory": "4g",
+    # Java code that asks the JVM, not the session, for the zone sees UTC as well.
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    # What Delta's jar depends on and Spark brings along itself, in other versions: 70 MB less to download, and a start
+    # that is 2 seconds shorter.
+    "spark.jars.excludes": "com.fasterxml.jackson.core:*,com.github.luben:*,com.google.code.findbugs:*,"
+    "commons-logging:*,commons-pool:*,io.airlift:*,javax.annotation:*,org.apache.hadoop:*,"
+    "org.apache.logging.log4j:*,org.apache.parquet:*,org.locationtech.jts:*,"
+    "org.roaringbitmap:*,org.slf4j:*,org.xerial.snappy:*",
+    # No web server and no port for a short-lived session.
+    "spark.ui.enabled": "false",
+    # The progress bar would overwrite what a program prints.
+    "spark.ui.showConsoleProgress": "false",
+    # Warnings about each small statement say nothing new, and a failed statement raises an exception. Statements of the
+    # queue fail on purpose, by raise_error(), if the rows have changed since they were read.
+    "spark.log.level": "FATAL",
+}
+
+
+def spark_conf() -> dict[str, str]:
+    """Return the session settings that we recommend for a queue.
+
+    Delta's extension and catalog are included, the Delta jar is not: clusters bring it along, and
+    `local_session` resolves it. The reason for each setting is in `conf/spark-defaults.conf`.
+
+    Returns:
+        A new dict of settings, for a session's builder, a cluster's page or spark-defaults.conf.
+
+    Example:
+        >>> spark_conf()["spark.databricks.delta.snapshotPartitions"]
+        '1'
+    """
+    return dict(SETTINGS)
+
+
+def missing_settings(spark: SparkSession) -> list[str]:
+    """List the recommended settings that a session lacks.
+
+    Works on classic sessions and on Spark Connect. A setting that the session refuses to show counts as there,
+    because the caller could not change it.
+
+    Args:
+        spark: Any session.
+
+    Returns:
+        Names of settings, as in `SETTINGS`, but none that all sessions of a program share; empty if all is well.
+    """
+    return [name for name, value in _OF_SESSION.items() if asked(spark, name, value) != value]
+
+
+def require_spark(spark: SparkSession) -> None:
+    """Refuse a session with a Spark that is too old.
+
+    Args:
+        spark: Any session; a Connect server is asked for its version.
+
+    Raises:
+        StoreError: The session has a Spark older than 4.0.
+    """
+    found = spark.version
+    major = found.partition(".")[0]
+    if major.isdecimal() and int(major) < _OLDEST_SPARK:
+        raise StoreError(
+            f"Spark {_OLDEST_SPARK}.0 or newer is needed and this session has Spark {found}: "
+            "Databricks has it from Runtime 17 on, Dataproc from 3.0, EMR and Fabric from their "
+            "releases with Spark 4"
+        )
+
+
+def delta_is_on(spark: SparkSession) -> bool:
+    """Tell whether a session has Delta's extension and a catalog that knows Delta.
+
+    Args:
+        spark: Any session.
+
+    Returns:
+        Whether statements on Delta tables can work.
+    """
+    if on_databricks():
+        return True  # Databricks has Delta built in, and shows it in no setting.
+    extensions, catalog = (asked(spark, name, SETTINGS[name]) for name in _DELTA_ITSELF)
+    # Catalogs of other classes may know Delta, too.
+    return catalog is not None and SETTINGS[_DELTA_ITSELF[0]] in (extensions or "")
+
+
+def asked(spark: SparkSession, name: str, hidden: str | None = None) -> str | None:
+    """Read a setting of a session; some platforms refuse even that.
+
+    Args:
+        spark: Any session.
+        name: The name of the setting.
+        hidden: The result if the platform refuses to show it.
+
+    Returns:
+        Its value; `None` if it is not set.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415  pyspark is optional
+
+    # A Connect server logs an error if it is asked, without a default, for a setting that is not set.
+    # The time zone always has a value; by default it is that of the JVM.
+    defaults = () if name == _TIME_ZONE else (None,)
+    try:
+        return spark.conf.get(name, *defaults)
+    except PySparkException:
+        return hidden
+
 
 _SCALA: Final = "2.13"
 _DELTA_TESTED: Final = "4.4.0"

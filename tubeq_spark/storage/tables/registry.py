@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.errors import StoreError, TubeMovedError
 from tubeq_spark.model import validation
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.validation import no_queue
@@ -78,7 +79,10 @@ class TubeRecord:
             TubeMovedError: It was moved.
         """
         if self.moved_to is not None:
-            raise validation.was_moved(self.name, self.moved_to)
+            raise TubeMovedError(
+                f"tube {self.name!r} was moved to {self.moved_to}: use the queue there; "
+                "`Tube.resume` opens this one again"
+            )
 
 
 class Registry(SystemTable):

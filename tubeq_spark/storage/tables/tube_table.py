@@ -25,7 +25,7 @@ SEGMENT_0 = 0
 #: for decades.
 GATES = tuple(range(-(1 << 62), -(1 << 62) + 16))
 UTUBE_ROWS = tuple(range(-(1 << 62) + 16, -(1 << 62) + 32))
-#: The segment of the gate of puts, and of the identities of the puts that raise it (`put_gate`).
+#: The segment of the gate of puts, and of the identities of the puts that raise it (`tube_writer`).
 PUT_GATE = -(1 << 62) + 32
 #: All segments without tasks.
 OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
