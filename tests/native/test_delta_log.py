@@ -45,10 +45,6 @@ def once(place: Place, app: str, version: int) -> Statement:
 # -- what others read ------------------------------------------------------------------------------
 
 
-def assert_as_the_library_reads_it(place: Place) -> None:
-    agrees_with_the_library(seen(place), DeltaTable(str(place.log.parent)))
-
-
 def told_gone(log: Path, version: int) -> list[str]:
     """The files that a checkpoint tells to be gone."""
     found = pa.parquet.read_table(log / checkpoint_name(version)).column("remove")
@@ -67,7 +63,7 @@ def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Plac
         checkpoints.write(log_files_of(log), found, at_ms + hours * HOUR)
         assert len(told_gone(log, found.version)) == gone, hours
         assert len(reading.newest(log_files_of(log)).transactions) == known
-    assert_as_the_library_reads_it(Place(log.parents[1], -7))
+    agrees_with_the_library(seen(Place(log.parents[1], -7)), DeltaTable(str(log.parent)))
 
 
 def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(

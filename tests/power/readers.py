@@ -14,7 +14,7 @@ from tubeq_spark.storage.log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -29,17 +29,14 @@ def tables_of(location: Path) -> list[Path]:
     return sorted(log.parent for log in location.glob("*/_delta_log"))
 
 
-def disagreements(
-    location: Path, spark: SparkSession | None = None, dropped: Collection[str] = ()
-) -> Iterator[str]:
+def disagreements(location: Path, spark: SparkSession | None = None) -> Iterator[str]:
     """What the readers do not agree on; nobody writes meanwhile.
 
     Args:
         location: The queue.
         spark: Reads, too, if there is one.
-        dropped: Tubes whose tables nobody has used since.
     """
-    for table in (table for table in tables_of(location) if table.name not in dropped):
+    for table in tables_of(location):
         readers = {
             "ours": _read_by_us,
             "deltalake": _read_by_deltalake,

@@ -42,7 +42,9 @@ class OtherProgram:
         segment = self._world.rng.randint(1, 4)
         columns = {"segment": [segment], "task_id": [self._ids[-1]], "data": ["other"]}
         rows = pa.table(columns, schema=SCHEMA)
-        [(file, _, content)] = data_files.encoded(self._shape(), rows, self._now_ms)
+        found = self._actions(0)
+        shape = Shape.parse(found["metaData"], found["protocol"])
+        [(file, _, content)] = data_files.encoded(shape, rows, self._now_ms)
         self._world.create(_OTHER, f"{self._directory}/{file.path}", content)
         self._commit("WRITE", [file.added()])
 
@@ -119,10 +121,6 @@ class OtherProgram:
         return {
             k: action for line in content.splitlines() for k, action in json.loads(line).items()
         }
-
-    def _shape(self) -> Shape:
-        found = self._actions(0)
-        return Shape.parse(found["metaData"], found["protocol"])
 
 
 # -- other readers ---------------------------------------------------------------------------------

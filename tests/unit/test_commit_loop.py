@@ -248,9 +248,9 @@ def run_case(run: Run, case: Case) -> None:
         assert run() == (2 if case.expect is None else case.expect)
 
 
-def run_of(case: Case, *, after: Iterable[Exception] = (), **options: Any) -> Run:
-    """A run in which the case happens, after others that begin anew."""
-    answers = [*after, case.answer(), *([TWO] if case.expect is None else [])]
+def run_of(case: Case, **options: Any) -> Run:
+    """A run in which the case happens."""
+    answers = [case.answer(), *([TWO] if case.expect is None else [])]
     return Run(answers, [] if case.told is ... else [case.told], **options)
 
 

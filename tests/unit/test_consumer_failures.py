@@ -9,6 +9,7 @@ import pytest
 
 from tubeq_spark import FailedTasks
 from tubeq_spark.jobs.consumer import Consumer
+from tubeq_spark.model.failures import PATIENCE
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -142,6 +143,15 @@ def test_halves_when_some_tasks_are_bad_need_two_calls_a_level_and_call_none_twi
     done = [number for call in calls if bad.isdisjoint(call) for number in call]
     assert sorted(done) == [number for number in range(count) if number not in bad]
     assert len({tuple(call) for call in calls}) == len(calls) <= most
+
+
+def test_halves_when_the_handler_is_broken_are_given_up() -> None:
+    report, calls = processed(20_000, range(20_000))
+
+    assert len(calls) == PATIENCE
+    alone = [call for call in calls if len(call) == 1]
+    assert (report.failed, report.given_back) == (len(alone), 20_000 - len(alone))
+    assert report.error is not None
 
 
 def test_halves_when_asked_to_stop_leave_the_rest_untried() -> None:
