@@ -150,7 +150,22 @@ def test_alter_and_pause_when_the_tube_was_dropped_do_not_find_it(new_tube: NewT
         tube.pause()
 
 
-# -- values of limits -----------------------------------------------------------------------------
+# -- owner, taken_at, and values of limits ---------------------------------------------------------
+
+
+def test_task_when_it_is_taken_tells_its_holder_and_since_when(
+    queue: Queue, tube: Tube, clock: ManualClock
+) -> None:
+    put = tube.put(1)
+    assert (put.owner, put.taken_at) == (None, None)
+    clock.advance(1)
+
+    task = take(tube)
+
+    assert (task.owner, task.taken_at) == (str(queue.session_uuid), clock.now())
+    assert tube.peek(task.task_id) == task
+    released = tube.release(task.task_id)
+    assert (released.owner, released.taken_at) == (None, None)
 
 
 @pytest.mark.parametrize(

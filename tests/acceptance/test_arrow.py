@@ -15,7 +15,6 @@ from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
     PutItem,
-    QueueStateError,
     StoreError,
     TubeNotFoundError,
 )
@@ -23,7 +22,7 @@ from tubeq_spark import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import NewTube, Session, Versions
+    from tests.acceptance.support import NewTube, Versions
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -334,20 +333,6 @@ def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
     assert versions() == before
 
 
-def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fifo: Tube) -> None:
-    for tube in (fifottl, fifo):
-        tube.put_arrow(texts("1"))
-    batch, untimed = fifottl.take_arrow(1), fifo.take_arrow(1)
-
-    for timed, bad in ((batch, -1), (batch, float("nan")), (batch, "1"), (untimed, 1)):
-        with pytest.raises(InvalidOptionError, match=r"^delay="):
-            timed.release(delay=bad)  # type: ignore[arg-type]
-        with pytest.raises(InvalidOptionError, match=r"^increment="):
-            timed.touch(bad)  # type: ignore[arg-type]
-    assert (untimed.touch(None), batch.touch(0), batch.touch(1e12)) == (0, 0, 0)
-    assert (batch.ack(), untimed.ack()) == (1, 1)
-
-
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_batch_touch_of_some_tasks_gives_only_these_more_time(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
@@ -372,19 +357,3 @@ def test_batch_touch_of_some_tasks_gives_only_these_more_time(
         batch.ack()
     assert (batch.ack(), batch.touch(5)) == (0, 0)
     assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 2, "ttr": 1}
-
-
-def test_batch_of_a_queue_that_was_closed_is_given_back_and_refused(
-    fifo: Tube, session: Session
-) -> None:
-    closed = session()
-    fifo.put_arrow(texts("1"))
-    batch = closed[fifo.name].take_arrow(1)
-    closed.close()
-
-    with pytest.raises(QueueStateError):
-        _ = batch.table
-    for settle in (batch.ack, batch.release, batch.bury):
-        with pytest.raises(QueueStateError):
-            settle()
-    assert take(fifo).attempts == 2

@@ -117,24 +117,6 @@ def test_block_that_names_tasks_of_another_batch_lets_the_error_reach_that_batch
     )
 
 
-def test_block_that_names_a_task_that_is_in_no_batch_raises_and_acks_nothing(
-    new_tube: NewTube, queue: Queue
-) -> None:
-    tube = new_tube("fifottl", max_attempts=1)
-
-    def fail() -> None:
-        with taken(tube, 3) as batch:
-            ids = by_data(batch)
-            raise FailedTasks({ids[1]: "no price", 5: "no task"})
-
-    with pytest.raises(FailedTasks):
-        fail()
-
-    assert [(task.data, task.error) for task in tube.tasks_by_state("!")] == [(1, "no price")]
-    assert [(task.data, task.attempts) for task in tube.tasks_by_state("r")] == [(0, 0), (2, 0)]
-    assert counts(queue, tube) == {"ready": 2, "buried": 1, "total": 3}
-
-
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
     new_tube: NewTube, queue: Queue, type_name: str, caplog: pytest.LogCaptureFixture
@@ -190,6 +172,9 @@ def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
     without_id = pa.array([ids[0], None], pa.int64())
     with pytest.raises(NotTakenError, match="not in the batch"):
         batch.fail(pa.table({"task_id": without_id, "error": ["why", "why"]}))
+    for given in ({"delay": -1}, {"max_attempts": 0}):
+        with pytest.raises(InvalidOptionError, match=next(iter(given))):
+            batch.process(lambda _: pytest.fail("called"), **given)
     for reasons in ({1: 5}, {"x": "why"}, [1]):
         with pytest.raises(InvalidOptionError):
             FailedTasks(reasons)  # type: ignore[arg-type]
@@ -268,20 +253,6 @@ def test_process_of_a_batch_when_its_lease_ends_says_not_taken_and_acks_nothing(
         assert len(handler.batches) == 1
         assert counts(queue, tube) == {"ready": 2, "total": 2}
         tube.truncate()
-
-
-def test_process_of_a_batch_when_an_argument_is_bad_calls_nothing(fifottl: Tube) -> None:
-    batch = taken(fifottl, 2)
-
-    for bad in ({"delay": -1}, {"max_attempts": 0}, {"max_attempts": True}):
-        with pytest.raises(InvalidOptionError):
-            batch.process(lambda _: pytest.fail("called"), **bad)
-    with pytest.raises(InvalidOptionError, match="handler"):
-        batch.process("no function")  # type: ignore[arg-type]
-    with pytest.raises(InvalidOptionError, match="reasons"):
-        batch.process(lambda _: FailedTasks({1: 5}), raises=(InvalidOptionError,))  # type: ignore[dict-item]
-
-    assert batch.release() == 2
 
 
 @pytest.mark.parametrize(("halves", "fails_at"), [(True, 1), (True, 3), (False, 1)])

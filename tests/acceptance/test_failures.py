@@ -12,6 +12,8 @@ import pytest
 
 from tests.acceptance.support import (
     InMemory,
+    calls,
+    counts,
     data_of,
     ids_of,
     put_and_take,
@@ -19,7 +21,7 @@ from tests.acceptance.support import (
 )
 from tests.waiting import beat
 from tubeq_spark import Backoff, InvalidOptionError, NotTakenError, TaskNotFoundError
-from tubeq_spark.model.failures import SESSION_ENDED
+from tubeq_spark.model.failures import LEASE_ENDED, SESSION_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 #: Without jitter: 10, 20, 40 and again 40 seconds.
 BACKOFF = Backoff(first=10, factor=2, most=40, jitter=0)
-TYPES = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"]
 
 
 def waits(task: Task, clock: ManualClock) -> float | None:
@@ -162,6 +163,47 @@ def test_batch_when_a_frame_has_errors_keeps_them(new_tube: NewTube) -> None:
 
 
 # -- leases that ended ---------------------------------------------------------------------------------
+
+
+def seen(queue: Queue, tube: Tube, task: Task) -> tuple[str, str | None, dict[str, int]]:
+    """State and error of a task, and what is counted of the tube."""
+    found = tube.peek(task.task_id)
+    return found.state.value, found.error, counts(queue, tube)
+
+
+def meet(queue: Queue, tube: Tube, *, swept: bool) -> None:
+    """Write ended leases, by a sweep or by a take."""
+    if swept:
+        queue.sweep()
+    else:
+        assert tube.take(timeout=0) is None
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
+def test_lease_when_its_end_is_written_delays_the_task_by_the_backoff(
+    queue: Queue, new_tube: NewTube, clock: ManualClock, type_name: str, swept: bool
+) -> None:
+    tube = new_tube(type_name, backoff=BACKOFF, ttr=5, ttl=70)
+    task = put_and_take(tube, "a")
+
+    clock.advance(5)
+    assert seen(queue, tube, task) == ("r", None, {"ready": 1, "total": 1})
+    meet(queue, tube, swept=swept)
+    assert seen(queue, tube, task) == ("~", LEASE_ENDED, {"delayed": 1, "total": 1})
+    found = tube.peek(task.task_id)
+    assert (waits(found, clock), found.ttl) == (10, 80)
+    clock.advance(10)
+    assert seen(queue, tube, task) == ("r", LEASE_ENDED, {"ready": 1, "total": 1})
+    again = take(tube)
+    assert (again.attempts, again.error) == (2, LEASE_ENDED)
+    assert calls(queue, tube) == {"put": 1, "take": 2, "ttr": 1, "delay": 1}
+    clock.advance(5)
+    for verb in (tube.ack, tube.release):
+        with pytest.raises(NotTakenError):
+            verb(task.task_id)
+    meet(queue, tube, swept=swept)
+    assert waits(tube.peek(task.task_id), clock) == 20
 
 
 def test_session_lives_as_long_as_its_batch_was_touched_for(

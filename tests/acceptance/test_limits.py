@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import data_of, ids_of, take
+from tests.acceptance.support import SEEN, data_of, ids_of, take
 from tubeq_spark import PutItem, QueueConfig, Rate
 from tubeq_spark.model.takes import UtubeMoments, moments_text
 from tubeq_spark.storage.commit_loop import Plan
@@ -48,6 +48,30 @@ def served(tube: Tube, count: int) -> str:
         found += task.data
         tube.ack(task.task_id)
     return found
+
+
+def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
+    new_tube: NewTube, other: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = filled(new_tube, "abc", parallel=2, max_attempts=1)
+    theirs = other[tube.name]
+    assert taken_in_turn(tube, 1) == "a"
+    submit = theirs._together.submit
+    slept: list[Any] = []
+
+    def asleep(request: Any) -> Any:
+        taken = submit(request)
+        if not slept:
+            slept.append(taken)
+            tube.alter(parallel=1)
+            clock.advance(SEEN)
+        return taken
+
+    monkeypatch.setattr(theirs._together, "submit", asleep)
+
+    assert theirs.take(timeout=0) is None
+    assert len(slept) == 1
+    assert [task.data for task in tube.tasks_by_state("r")] == ["b", "c"]
 
 
 # -- rate -----------------------------------------------------------------------------------------

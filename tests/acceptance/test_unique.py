@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import all_tasks, counts, data_of, ids_of, take
-from tubeq_spark import InvalidOptionError, PutItem, Queue, TaskState
+from tubeq_spark import InvalidOptionError, PutItem, Queue, TaskState, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import NewTube, Versions
+    from tests.acceptance.support import Engine, NewTube, Versions
     from tubeq_spark import Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -58,6 +58,24 @@ def test_put_when_its_key_is_a_text_or_an_integer_has_it_as_a_text(
     assert (first.unique, fifo.peek(first.task_id).unique) == (key, key)
     assert put(fifo, key).task_id == first.task_id
     assert take(fifo).unique == key
+
+
+def test_put_when_the_tube_was_dropped_and_created_again_adds_a_task(
+    engine: Engine, queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo", unique_for=KEPT)
+    tube.put_many(keyed("k", "done"))
+    tube.delete(all_tasks(tube)[1].task_id)
+    tube.drop()
+    again = engine.create_tube(queue, tube.name, "fifo", unique_for=KEPT)
+
+    assert put(again, "done").state is TaskState.READY
+    assert "done" not in counts(queue, again)
+    put(again, "k", "b")
+    queue.sweep()
+    assert put(again, "k", "c").data == "b"
+    with pytest.raises(TubeNotFoundError):
+        put(tube, "k")
 
 
 def test_put_when_the_tube_is_full_returns_a_task_that_has_the_key(new_tube: NewTube) -> None:
@@ -198,6 +216,44 @@ def test_put_when_the_task_has_ended_returns_it_as_done_without_data_and_error(
         tube.peek(task.task_id)
 
 
+@pytest.mark.nightly
+def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, versions: Versions
+) -> None:
+    tube = new_tube("fifo", unique_for=KEPT)
+    tube.put_many(keyed("a", "b", "c"))
+    tube.take_arrow(2).ack()
+    queue.sweep()
+    assert put(tube, "a").state is TaskState.DONE
+    clock.advance(KEPT)
+
+    assert queue.sweep().tubes[tube.name].removed == 3
+    before = versions()
+    assert queue.sweep().tubes[tube.name].removed == 0
+
+    assert versions()[tube.name] == before[tube.name]
+    assert counts(queue, tube)["done"] == 2
+    assert put(tube, "a").state is TaskState.READY
+
+
+def test_put_when_there_are_many_keys_adds_each_once_and_keeps_each(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifo", unique_for=KEPT)
+    names = [str(n) for n in range(MANY)]
+    first = tube.put_many(keyed(*names[::2]))
+
+    tasks = tube.put_many(keyed(*names))
+
+    assert (data_of(tasks), tasks[::2]) == (names, first)
+    tube.ack_many(ids_of(tube.take_many(MANY)))
+    again = tube.put_many([*keyed(*names), "plain"])
+    assert {task.state for task in again[:-1]} == {TaskState.DONE}
+    assert tube.put_arrow(pa.table({"data": ['"x"'] * MANY, "unique": names})).count == 0
+    assert counts(queue, tube)["done"] == MANY
+    assert data_of(tube.tasks_by_state("r")) == ["plain"]
+
+
 # -- put_arrow -------------------------------------------------------------------------------------
 
 
@@ -221,6 +277,22 @@ def test_put_arrow_when_keys_are_there_adds_the_others_once_each(
     put(tube, "1")
     assert tube.put_arrow(rows([1, 2, None])).count == 2
     assert [task.unique for task in all_tasks(tube)][-2:] == ["2", None]
+
+
+def test_put_arrow_when_a_life_or_a_kept_key_has_ended_adds_the_key_again(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", ttl=SPAN)
+    kept = new_tube("fifo", unique_for=SPAN)
+    for each in (tube, kept):
+        each.put_arrow(rows(["a", "b"]))
+    kept.ack(take(kept).task_id)
+    assert kept.put_arrow(rows(["a", "b", "c"])).count == 1
+    clock.advance(SPAN)
+
+    assert kept.put_arrow(rows(["a", "b", "c"])).count == 1
+    assert tube.put_arrow(rows(["b", "c"], utube=["u", "v"])).count == 2
+    assert [task.unique for task in all_tasks(tube)] == ["b", "c"]
 
 
 # -- put_df ----------------------------------------------------------------------------------------

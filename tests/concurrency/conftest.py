@@ -40,6 +40,7 @@ __all__ = ["engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
     """An S3 for the tests of a module."""
+    pytest.importorskip("moto", reason="the emulated S3")
     with served() as found:
         yield found
 

@@ -15,7 +15,6 @@ from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.acceptance.support import OnSpark
@@ -142,30 +141,6 @@ def test_sweep_when_it_stops_while_it_forgets_counts_and_numbers_nothing_twice(
 
     assert ("committed", "fold_sessions") in place.probe.events
     assert place.rows("member") == []
-    place.visit()
-    place.check()
-
-
-@pytest.mark.parametrize("rival", ["another sweep", "a new session"])
-def test_sweep_when_a_rival_writes_while_it_forgets_loses_and_doubles_nothing(
-    place: Place, rival: str
-) -> None:
-    for tasks in (1, 2, 3):
-        place.visit(tasks)
-    living = place.open()
-    task = living["mail"].take(0)
-    acts: dict[str, Callable[[], object]] = {
-        "another sweep": place.open().sweep,
-        "a new session": place.visit,
-    }
-
-    with place.probe.interrupted("decided", "fold_sessions", acts[rival]):
-        place.sweeper.sweep()
-    place.sweeper.sweep()
-
-    assert task is not None
-    assert (len(place.rows("total")), len(place.rows("member"))) == (1, 1)
-    assert living["mail"].ack(task.task_id).task_id == task.task_id
     place.visit()
     place.check()
 

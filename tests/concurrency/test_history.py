@@ -151,17 +151,3 @@ def test_notes_of_system_tables_tell_the_operation(world: World) -> None:
 
     assert known
     assert all("tubeq operation=" in said for said in known.values()), known
-
-
-@pytest.mark.without_spark
-def test_notes_and_metrics_after_a_conflict_count_it(world: World) -> None:
-    world.put("abc")
-    before = world.mine.metrics().tubes["shared"].conflicts
-
-    with world.probe.interrupted("decided", "take", lambda: world.rival.take_many(2)):
-        world.tube.take_many(2)
-
-    assert told(world.tube, world.version() - 1) == [("take", 1, 1)]
-    after = world.mine.metrics()
-    assert after.tubes["shared"].conflicts == before + 1
-    assert after.conflicts >= before + 1

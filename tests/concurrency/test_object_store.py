@@ -20,7 +20,6 @@ from tubeq_spark.storage.tables.schema import COMMITTER, FORMAT
 if TYPE_CHECKING:
     from tests.concurrency.s3_store import Store
 
-pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 CONSUMERS, TASKS, BATCH, UTUBES, FEW = 4, 60, 3, 7, 4

@@ -1,27 +1,23 @@
 """Calls that share a commit stay apart: an error or an undo of one leaves the tasks of the others alone.
 
-Most calls are grouped by one thread here, so that the group is the same each time. Threads of the simulation share
+All calls are grouped by one thread here, so that the group is the same each time. Threads of the simulation share
 commits, too, but nobody interrupts a call there.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import TTR, WAIT, World, ids_of, rows_of
+from tests.concurrency.support import TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, PutItem, StoreError
 from tubeq_spark.model.arguments import take_request
 from tubeq_spark.verbs import after_take, exchange, settle, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from tubeq_spark import Tube
     from tubeq_spark.runtime.held_tasks import Taken
@@ -214,89 +210,16 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
         world.tube._ctx.headroom.took(0)
 
 
-# -- threads --------------------------------------------------------------------------------------
-
-
-def while_one_commits(
-    world: World, operation: str, calls: list[Callable[[Tube], Any]], name: str = "shared"
-) -> tuple[list[Future[Any]], int]:
-    """Make the first call, and all others while it is about to commit; their results and number of commits."""
-    held, go_on, commits = threading.Event(), threading.Event(), list[str]()
-
-    def hold_the_first(step: str, seen: str) -> None:
-        if (step, seen) == ("decided", operation) and not held.is_set():
-            held.set()
-            assert go_on.wait(WAIT)
-        if (step, seen) == ("committed", operation):
-            commits.append(seen)
-
-    tube = world.open_queue(observer=hold_the_first)[name]
-    with ThreadPoolExecutor(len(calls)) as pool:
-        futures = [pool.submit(calls[0], tube)]
-        assert held.wait(WAIT)
-        futures += [pool.submit(call, tube) for call in calls[1:]]
-        while len(tube._together._waiting) < len(calls) - 1:
-            threading.Event().wait(0.01)
-        go_on.set()
-    return futures, len(commits)
-
-
-def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -> None:
-    world.put("abc")
-    taken: list[list[int]] = []
-
-    def first(tube: Tube) -> Any:
-        taken.extend(ids_of(tube.take_many(1)) for _ in range(3))
-        return tube.ack_many(taken[0])
-
-    others: list[Callable[[Tube], Any]] = [
-        lambda tube, i=i: tube.ack_many(taken[i]) for i in (1, 2)
-    ]
-    futures, commits = while_one_commits(world, "ack", [first, *others])
-
-    assert [task.data for future in futures for task in future.result()] == list("abc")
-    assert (commits, world.stored()) == (2, "")
-
-
-def test_takes_of_subqueues_of_threads_while_one_commits_share_the_next_commit(
+def test_takes_that_share_a_commit_leave_named_subqueues_to_those_that_name_them(
     world: World,
 ) -> None:
     tube = world.mine.create_tube(f"grouped_{next(_numbers)}", "utube")
-    world.rivals[tube.name].put_many([PutItem(name, utube=name) for name in "abcdefgh"])
-    names: list[tuple[int, list[str] | None]] = [
-        (1, ["h"]),
-        (1, None),
-        (1, ["g", "c"]),
-        (9, ["a", "none such"]),
-        (2, None),
+    world.rivals[tube.name].put_many([PutItem(name, utube=name) for name in "abcd"])
+    calls = [
+        take_request("n", 1, 1, tube._ctx.tube_type, utubes)
+        for utubes in (None, ["a"], ["d", "none such"])
     ]
-    takes = [lambda tube, n=n, u=u: tube.take_many(n, utube=u) for n, u in names]
-    futures, commits = while_one_commits(world, "take", takes, tube.name)
 
-    taken = ["".join(task.data for task in future.result()) for future in futures]
-    # What a call names is left to it by those that take of all.
-    assert (taken[0], taken[3]) == ("h", "a")
-    assert taken[2] in ("g", "c")
-    assert [len(taken[1]), len(taken[4])] == [1, 2]
-    assert len(set("".join(taken))) == 6
-    assert commits == 2
+    found = tube._run(lambda ctx: take.take_group(ctx, calls))
 
-
-def test_threads_that_take_and_ack_at_once_get_each_task_once(world: World) -> None:
-    tube = world.open_queue()[world.tube.name]
-    world.rival.put_many(list(range(120)))
-    seen: list[int] = []
-
-    def work() -> None:
-        while (task := tube.take(0)) is not None:
-            seen.append(task.data)
-            tube.ack(task.task_id)
-
-    version = world.version()
-    with ThreadPoolExecutor(8) as pool:
-        for future in [pool.submit(work) for _ in range(8)]:
-            future.result()
-
-    assert Counter(seen) == Counter(range(120))
-    assert world.stored() == ""
-    assert world.version() - version < 160
+    assert [told(each) for each in found] == ["b", "a", "d"]

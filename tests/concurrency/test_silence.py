@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue, Tube
 
-pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
 
 #: One request, and all repetitions of one that only reads.

@@ -12,11 +12,8 @@ import pytest
 from tests.concurrency.support import (
     PAST_TTR,
     TTR,
-    Probe,
     World,
-    ids_of,
     names,
-    on_another_host,
 )
 from tests.thorough import without_spark
 from tubeq_spark import PutItem
@@ -97,27 +94,3 @@ def test_take_when_takes_go_on_being_slow_begins_their_leases_later(world: World
             world.tube.ack(task.task_id)
 
     assert commits == [["take", "renew"], ["take", "renew"], ["take"]]
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("step", ["decided", "committed"])
-def test_take_when_its_session_is_found_dead_meanwhile_holds_what_it_hands_out(
-    world: World, step: str
-) -> None:
-    probe = Probe()
-    tube = on_another_host(world.open_queue(ttr=10, observer=probe))[world.tube.name]
-    world.rival.put_many([PutItem(name, ttr=10_000) for name in "ab"])
-    if step == "decided":
-        assert names(tube.take_many(1)) == "a"
-
-    def wait() -> None:
-        world.clock.advance(20)
-        assert world.rivals.sweep().tubes[tube.name].released == 1
-
-    with probe.interrupted(step, "take", wait):
-        tasks = tube.take_many(1)
-
-    world.rivals.sweep()
-    assert names(tasks) == "a"
-    assert world.stored() == "at br"
-    assert names(tube.ack_many(ids_of(tasks))) == "a"

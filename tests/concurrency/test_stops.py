@@ -122,28 +122,6 @@ def test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_d
     assert seen == set(range(len(stages)))
 
 
-@pytest.mark.without_spark
-def test_hand_over_when_it_stops_before_or_after_its_commit_leaves_the_tasks_to_the_lease_there_is(
-    world: World,
-) -> None:
-    world.rival.put_many(["a", "b"])
-
-    for commits in (0, 1):
-        queue = world.open_queue(ttr=10, observer=world.probe)
-        assert names(queue["shared"].take_many(2)) == "ab"
-        leases = world.version("_tubeq_sessions")
-        assert world.probe.stopped_after(commits, partial(queue.hand_over, 100))
-        assert world.version("_tubeq_sessions") == leases + commits
-
-        world.clock.advance(11)
-        world.rivals.sweep()
-        assert world.stored() == ("at bt" if commits else "ar br")
-
-    world.clock.advance(100)
-    world.rivals.sweep()
-    assert world.stored() == "ar br"
-
-
 def test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice(world: World) -> None:
     # A horizon of one millisecond: each step of the clock needs a new bound.
     tube = world.open_queue(observer=world.probe, number_horizon=0.001)["shared"]

@@ -13,7 +13,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -23,7 +22,6 @@ from tests.queries import select
 from tests.thorough import thorough
 from tests.waiting import beat
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log.next_version import NextVersion
 from tubeq_spark.testing import ManualClock
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Queue, Task, Tube
 
-pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 #: No test waits for long.
@@ -95,43 +92,11 @@ def letters(tasks: Iterable[Task | None]) -> str:
     return "".join("." if task is None else task.data for task in tasks)
 
 
-def twice_with_a_key(bench: Bench, _: object) -> tuple[int, int]:
-    """Put an Arrow table with a key, and once more with the same."""
-    key, table = f"key {next(_numbers)}", pa.table({"data": ['"a"', '"b"']})
-    counts = [bench.tube.put_arrow(table, key=key).count for _ in range(2)]
-    return counts[0], counts[1]
-
-
-def created_anew(bench: Bench, _: object) -> str:
-    """Create a tube, drop it and create it again."""
-    name = f"anew_{next(_numbers)}"
-    bench.queue.create_tube(name).put("a")
-    bench.queue[name].drop()
-    tube = bench.queue.create_tube(name, "utubettl")
-    tube.put("b", utube="u")
-    return letters([tube.take(0), tube.take(0)])
-
-
-def opened(bench: Bench, _: object) -> tuple[str, int]:
-    """Open another location, and take what was put there: leases of a session and of numbers."""
-    with bench.store.open(f"s3://bucket/new_{next(_numbers)}", options=OPTIONS) as queue:
-        tube = queue.create_tube("work")
-        tube.put("a")
-        taken = letters([tube.take(0), tube.take(0)])
-        slots = queue._context.engine.rows(
-            select(queue._context.sessions._table, "key", where=row().kind == "slot")
-        )
-    return taken, len(slots)
-
-
 #: What a verb works on, the verb, what it returns, and the tube then.
 CASES: dict[str, tuple[Callable[[Bench], Any], Callable[[Bench, Any], Any], object, str]] = {
     "put": (lambda _: None, lambda b, _: letters([b.tube.put("a")]), "a", "ar"),
-    "put_arrow with a key": (lambda _: None, twice_with_a_key, (2, 0), "ar br"),
     "take": (lambda b: b.put("ab"), lambda b, _: letters([b.tube.take(0)]), "a", "at br"),
-    "take_arrow": (lambda b: b.put("abc"), lambda b, _: b.tube.take_arrow(2).count, 2, "at bt cr"),
     "ack": (lambda b: b.taken("a"), lambda b, ids: letters(b.tube.ack_many(ids)), "a", ""),
-    "ack of some": (lambda b: b.taken("ab"), lambda b, i: letters([b.tube.ack(i[0])]), "a", "bt"),
     "exchange": (
         lambda b: (b.taken("a"), b.put("bc"))[0],
         lambda b, ids: letters(b.tube.exchange(ack=ids, take=1)),
@@ -144,8 +109,6 @@ CASES: dict[str, tuple[Callable[[Bench], Any], Callable[[Bench, Any], Any], obje
         "ac.",
         "at br ct",
     ),
-    "creation": (lambda _: None, created_anew, "b.", ""),
-    "opening": (lambda _: None, opened, ("a.", 1), ""),
 }
 
 
@@ -189,7 +152,7 @@ def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_
     assert bench.stored() == after
 
 
-@pytest.mark.parametrize("case", ["put", "take", *thorough("ack", "put_arrow with a key")])
+@pytest.mark.parametrize("case", ["put", "take", *thorough("ack")])
 def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
     bench: Bench, case: str
 ) -> None:

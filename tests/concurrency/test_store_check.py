@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue
 
-pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
 
 

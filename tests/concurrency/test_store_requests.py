@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Tube
 
-pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
 
 HOUR = 3600.0

@@ -144,18 +144,3 @@ def test_temporary_tube_when_its_creator_could_not_join_another_session_stays(
     assert name in watcher
     owner.close()
     assert name not in watcher
-
-
-def test_sweep_when_it_stops_while_it_drops_a_temporary_tube_is_gone_on_with(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, name: str
-) -> None:
-    probe = Probe()
-    sweeper = open_queue(observer=probe)
-    open_queue(ttr=10).create_tube(name, temporary=True).put("a")
-    clock.advance(11)
-
-    stops = [probe.stopped_after(commits, sweeper.sweep) for commits in range(10)]
-
-    assert not stops[-1]
-    watcher.sweep()
-    assert name not in watcher
