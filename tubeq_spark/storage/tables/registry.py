@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.errors import StoreError, TubeMovedError
+from tubeq_spark.errors import TubeMovedError
 from tubeq_spark.model import validation
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.validation import no_queue
