@@ -42,13 +42,17 @@ class Bar:
 
 
 BARS = (
-    Bar("One task", "put of 1, commit", "tubeq", "direct commits", most=1.5),
-    Bar("One task", "take of 1, commit", "tubeq", "direct commits", most=1.5),
-    Bar("One task", "ack of 1, commit", "tubeq", "direct commits", most=1.5),
+    Bar("One task", "put of 1, commit", "tubeq", "direct commits", most=1.6),
+    Bar("One task", "take of 1, commit", "tubeq", "direct commits", most=2.2),
+    Bar("One task", "ack of 1, commit", "tubeq", "direct commits", most=3.5),
+    Bar("Threads", "take and ack, 64 threads", "tubeq, commit", "Postgres", least=0.6),
+    Bar("Threads", "put, 32 threads", "tubeq, commit", "Postgres", least=0.6),
     Bar("Threads", "work, 8 threads", "tubeq, commit", "Postgres", least=1.5),
     Bar("Threads", "work, 8 processes of 8 threads", "tubeq, commit", "Postgres", least=2.0),
-    Bar("Large batches", "", "tubeq, commit", "Postgres", least=1.0),
-    Bar("Large batches", "", "tubeq, commit", "SQLite", least=1.0),
-    Bar("Many waiting tasks", "take of 1, tubeq, commit", "many", "few", most=3.0),
-    Bar("Spark", "", "tubeq", "bare statements", most=1.3),
+    Bar("Large batches", "", "tubeq, commit", "Postgres", least=1.5),
+    Bar("Large batches", "", "tubeq, commit", "SQLite", least=1.5),
+    Bar("Many waiting tasks", "take of 1, tubeq, commit", "many", "few", most=1.5),
+    Bar("Spark", "put_df of 100,000", "tubeq", "bare statements", most=1.2),
+    Bar("Spark", "take_df of 100,000", "tubeq", "bare statements", most=0.5),
+    Bar("Spark", "ack of 100,000", "tubeq", "bare statements", most=0.1),
 )
