@@ -23,7 +23,7 @@ from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.threads import if_interrupted, uninterrupted
+from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.task import QueueState
 from tubeq_spark.tube import Tube
 

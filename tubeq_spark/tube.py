@@ -37,8 +37,8 @@ from tubeq_spark.observe import notebook, progress, statistics
 from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import ArrowRows, as_table
+from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
-from tubeq_spark.storage.threads import GroupCommit
 from tubeq_spark.task import PutResult, QueueState, Task, TaskState
 from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs.settle_batch import kick

@@ -16,7 +16,7 @@ from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.memory_engine import MemoryEngine
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.spark.jvm import clone_of
-from tubeq_spark.storage.threads import THREAD_NAME
+from tubeq_spark.storage.uninterrupted import THREAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -159,7 +159,9 @@ def test_handlers_that_cannot_take_a_task_are_refused_before_a_take(
 ) -> None:
     tube = queue.create_tube("work")
     tube.put("a")
-    with pytest.raises(InvalidOptionError, match=r"^handler=.*: must be a function that takes a task"):
+    with pytest.raises(
+        InvalidOptionError, match=r"^handler=.*: must be a function that takes a task"
+    ):
         tube.work(handler, idle=0)
     with tube.take_arrow(1) as batch:
         with pytest.raises(InvalidOptionError, match=r"^handler=.*: must be a function of the"):

@@ -154,7 +154,7 @@ def _like(module: types.ModuleType, **replaced: Any) -> types.SimpleNamespace:
 #: The rooms whose modules a simulation runs. All are imported before it begins, so that each is given its threads.
 _ROOMS = ("admin", "verbs", "runtime", "payloads", "model", "workers", "observe", "storage")
 #: Modules whose threads are none of the simulation: they serve the main thread, or the end of the process.
-_REAL = ("tubeq_spark.storage.threads", "tubeq_spark.model.json_payload")
+_REAL = ("tubeq_spark.storage.uninterrupted", "tubeq_spark.model.json_payload")
 
 
 @functools.cache

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage import threads
-from tubeq_spark.storage.threads import GroupCommit
 
 WAIT = 30.0
 

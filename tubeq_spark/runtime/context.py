@@ -31,7 +31,7 @@ from tubeq_spark.storage.tables.take_gates import Gates
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
-from tubeq_spark.storage.threads import uninterrupted
+from tubeq_spark.storage.uninterrupted import uninterrupted
 from tubeq_spark.task import QueueState
 
 if TYPE_CHECKING:

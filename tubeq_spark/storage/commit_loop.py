@@ -22,7 +22,7 @@ from tubeq_spark.model.validation import was_forked
 from tubeq_spark.storage.engine import Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.statement import Affected, Note, Statement, new_operation_id, versions_read
 from tubeq_spark.storage.store.local_files import SyncError
-from tubeq_spark.storage.threads import gives_up
+from tubeq_spark.storage.uninterrupted import gives_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable

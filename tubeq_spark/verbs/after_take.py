@@ -22,7 +22,7 @@ from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.threads import if_interrupted
+from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import QueueState, Task, TaskState
 from tubeq_spark.verbs.expire import without_gone
 from tubeq_spark.verbs.settle import GIVE_BACK, Decision, settlement

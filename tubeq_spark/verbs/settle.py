@@ -28,11 +28,11 @@ from tubeq_spark.model.changes import (
     released,
 )
 from tubeq_spark.model.takes import NewLease
+from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.rows import places_of
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import Affected, Ended, Statement
-from tubeq_spark.storage.threads import each
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.durability.synced_log import Arrivals
-from tubeq_spark.storage.threads import is_interrupted
+from tubeq_spark.storage.uninterrupted import is_interrupted
 from tubeq_spark.verbs.expire import end_dead_sessions, end_dead_sessions_if_news
 
 if TYPE_CHECKING:
