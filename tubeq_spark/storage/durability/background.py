@@ -125,7 +125,15 @@ class _Flusher:
 _flusher = _Flusher()
 
 
-#: Sync the commits to a table within a second, and all pending commits of all tables now.
-flush_soon, flush_now = _flusher.add, _flusher.flush
+def flush_soon(table: SyncedLog) -> None:
+    """Sync the commits to a table within a second."""
+    _flusher.add(table)
+
+
+def flush_now() -> None:
+    """Sync all pending commits of all tables."""
+    _flusher.flush()
+
+
 # A program that ends normally leaves no commit unsynced.
 atexit.register(flush_now)
