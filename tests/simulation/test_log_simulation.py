@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.line import Line
 from tests.simulation.others import compare
-from tests.simulation.planted import FAULTS, Fault, finds
+from tests.simulation.planted import FAULTS, Fault, finds, planted
 from tests.simulation.programs import Program, creation
 from tests.simulation.sim_client import EVERY, StoreTables
 from tests.simulation.sim_store import Crash, Process
@@ -181,3 +181,10 @@ def test_no_order_of_requests_loses_or_doubles_a_change(storage: str, seeds: int
 def test_a_planted_fault_is_found(fault: Fault) -> None:
     """`python -m tests.simulation --planted` plants all."""
     assert finds(fault, range(20), 12) is not None
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_planted_fault_is_in_code_that_is_still_there(fault: Fault) -> None:
+    """A function that moved would leave its faults unplanted."""
+    with planted(fault):
+        pass
