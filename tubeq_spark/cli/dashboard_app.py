@@ -235,7 +235,10 @@ class _Dashboard:
             if change == "kick":
                 kicked = len(tube.kick_many([int(task)])) if task else tube.kick(int(count))
                 return {"kicked": kicked}
-            getattr(tube, change)()
+            if change == "pause":
+                tube.pause()
+            else:
+                tube.resume()
             return {"changed": 1}
 
         what = await run_in_threadpool(changed)

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from tubeq_spark.cli.table import Column
 
 #: The states, roughly in the order in which a task passes them.
-_STATES = tuple(map(TaskState, "tr~!-"))
+_STATES = (
+    TaskState.TAKEN,
+    TaskState.READY,
+    TaskState.DELAYED,
+    TaskState.BURIED,
+    TaskState.DONE,
+)
 _METRICS: dict[str, Column] = {
     **{name: name for name in ("tube", "type", "ready", "taken", "delayed", "buried")},
     "oldest": table.age("oldest_ready_age"),
