@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tubeq_spark.model.stored_task import TIMERS, StoredTask
-from tubeq_spark.storage.arrow.by_row import NotByRowError, are_few, value_of
+from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few, value_of
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.arrow.evaluate import column
 from tubeq_spark.storage.expression import TRUE, Literal, Type
@@ -72,6 +73,9 @@ class _Columns:
 
     def __init__(self, rows: Sequence[StoredTask], source: pa.Table | None = None) -> None:
         self._rows, self._source = rows, source
+        self._few_source = None if source is None else FewRows(source)
+        #: The columns for Arrow. Each is made when it is read first.
+        self._lookup = cache(self._column)
 
     def values_of(self, expression: Expression) -> list[Any]:
         """The values of an expression for all rows; moments are microseconds."""
@@ -91,13 +95,13 @@ class _Columns:
         """Reads the row at a place."""
 
         def read(alias: str, name: str) -> Any:
-            if alias == "s" and self._source is not None:
-                return self._source.column(name)[place].as_py()
+            if alias == "s" and self._few_source is not None:
+                return self._few_source.column(name)[place]
             return getattr(self._rows[place], _ATTRIBUTES[name])
 
         return read
 
-    def _lookup(self, alias: str, name: str) -> pa.Array:
+    def _column(self, alias: str, name: str) -> pa.Array:
         """The column of an alias and a name, for all rows."""
         if alias == "s" and self._source is not None:
             return self._source.column(name)[: len(self._rows)]
@@ -108,8 +112,7 @@ class _Columns:
 def _changes(clause: Clause, columns: _Columns) -> list[dict[str, Any]] | None:
     """The attributes that a clause sets in each row; `None` if it removes rows."""
     sets = clause.sets
-    # With a change feed a removed row stays for the feed, with the negated id of the tube.
-    if sets is None or "tube" in sets:
+    if sets is None or clause.removes:
         return None
     values = {
         _ATTRIBUTES[name]: columns.values_of(value)

@@ -120,6 +120,11 @@ class Clause:
     sets: Mapping[str, Expression] | None
     when: Expression | None = None
 
+    @property
+    def removes(self) -> bool:
+        """Whether it removes rows. With a change feed they stay for the feed, as rows of no tube."""
+        return self.sets is None or "tube" in self.sets
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.storage import expression as nodes
-from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.query import Among
 
@@ -43,8 +43,7 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 }
 #: The types of literals and columns whose values Python compares as Arrow does.
 _LITERALS = {Type.BIGINT, Type.INT, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP}
-_MOMENT = pa.timestamp("us", "UTC")
-_COLUMNS = {pa.int64(), pa.int32(), pa.string(), pa.bool_(), _MOMENT}
+_COLUMNS = {ARROW_TYPES[kind] for kind in _LITERALS}
 
 
 class NotByRowError(Exception):
@@ -80,7 +79,9 @@ class FewRows:
             if place < 0 or self._rows.schema.field(place).type not in _COLUMNS:
                 raise NotByRowError(name)
             column = self._rows.column(place)
-            column = column.cast(pa.int64()) if column.type == _MOMENT else column
+            column = (
+                column.cast(pa.int64()) if column.type == ARROW_TYPES[Type.TIMESTAMP] else column
+            )
             found = self._columns[name] = column.to_pylist()
         return found
 
@@ -153,21 +154,20 @@ def _compared(of: nodes.Compared, read: Read) -> bool | None:
 
 
 def _and(of: nodes.And, read: Read) -> bool | None:
-    found: bool | None = True
-    for part in of.parts:
-        holds = value_of(part, read)
-        if holds is False:
-            return False
-        found = None if holds is None else found
-    return found
+    return _decided(of.parts, read, by=False)
 
 
 def _or(of: nodes.Or, read: Read) -> bool | None:
-    found: bool | None = False
-    for part in of.parts:
-        holds = value_of(part, read)
-        if holds is True:
-            return True
+    return _decided(of.parts, read, by=True)
+
+
+def _decided(parts: Sequence[Expression], read: Read, *, by: bool) -> bool | None:
+    """`by` if one of some conditions has this value, else NULL if one is NULL, else the opposite."""
+    found: bool | None = not by
+    for part in parts:
+        holds: bool | None = value_of(part, read)
+        if holds is by:
+            return by
         found = None if holds is None else found
     return found
 

@@ -105,6 +105,11 @@ def taken(values: pa.Table | pa.Array | pa.ChunkedArray, places: pa.Array) -> An
     return values.take(places) if len(places) else values.slice(0, 0)
 
 
+def kept(rows: pa.Table | pa.Array | pa.ChunkedArray, places: pa.Array) -> Any:
+    """The rows at some indexes, which ascend. Mostly these are all, and nothing is copied."""
+    return rows if len(places) == len(rows) else taken(rows, places)
+
+
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     """An array that repeats one value."""
     return pa.repeat(scalar(value, kind), count)

@@ -16,6 +16,7 @@ from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few
 from tubeq_spark.storage.arrow.columns import (
     array,
     flat,
+    kept,
     numbers_from_0,
     places_in_order,
     repeated,
@@ -227,13 +228,12 @@ def matching(rows: pa.Table, where: Expression | None, constants: Constants = No
     if are_few(rows.num_rows) and not constants:
         with suppress(NotByRowError):
             few = FewRows(rows).where(where)
-            return rows if len(few) == rows.num_rows else taken(rows, array(few, pa.int64()))
+            return kept(rows, array(few, pa.int64()))
     found = evaluate(where, of_table(rows, constants))
     if isinstance(found, pa.Scalar):
         return rows if found.as_py() else rows.slice(0, 0)
     # A NULL counts as false.
-    places = pc.indices_nonzero(found)
-    return rows if len(places) == rows.num_rows else taken(rows, places)
+    return kept(rows, pc.indices_nonzero(found))
 
 
 # -- rows --------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tubeq_spark.storage.arrow.columns import (
     empty,
     flat,
     held,
+    kept,
     numbers_from_0,
     repeated,
     taken,
@@ -35,12 +36,12 @@ from tubeq_spark.storage.expression import STALE, Column, Fail
 from tubeq_spark.storage.statement import MOST_NAMED, Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.arrow.by_row import Read
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.arrow.evaluate import Lookup, Values
-    from tubeq_spark.storage.expression import Compared
+    from tubeq_spark.storage.expression import Compared, Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
 #: The column of a change feed that says how a row was changed.
@@ -106,7 +107,7 @@ class Matching:
         places, of_source = self._matched(rows)
         if not len(places):
             return places, None
-        before, source = _at(rows, places), taken(self._source, of_source)
+        before, source = kept(rows, places), taken(self._source, of_source)
         return places, _apply(self._statement.changes, _pairs(before, source), before)
 
     def _changed_by_row(self, rows: pa.Table) -> tuple[pa.Array, _Changed | None]:
@@ -130,7 +131,7 @@ class Matching:
         if not pairs:
             return found, None
         reads = [few.row(place, source, of_source) for place, of_source in pairs]
-        return found, _apply_by_row(statement.changes, reads, _at(rows, found))
+        return found, _apply_by_row(statement.changes, reads, kept(rows, found))
 
     def _matched(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
         """The indexes of the rows that match, and the index of the source row of each."""
@@ -144,7 +145,7 @@ class Matching:
         if not on:
             self._others = near[:0]
             return places, repeated(0, pa.int64(), len(places))
-        rows = _at(rows, places)
+        rows = kept(rows, places)
         if source.num_rows > rows.num_rows + MOST_NAMED:
             # A part of a large table has few of the values that a large source names.
             for compared in on:
@@ -224,7 +225,7 @@ class Applied:
             self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
             touched = pc.or_(changed.is_set, changed.is_removed)
             self._places = _where(places, touched)
-            self._before = _at(rows, self._places)
+            self._before = kept(rows, self._places)
             self._is_removed = _where(changed.is_removed, touched)
             self._after = _where(changed.rows, changed.is_set)
 
@@ -292,8 +293,7 @@ def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Change
         if not hits:
             continue
         left = pc.and_not(left, applies)
-        # Such a row stays for the change feed, and is a row of no tube.
-        if clause.sets is None or "tube" in clause.sets:
+        if clause.removes:
             removed += hits
         else:
             updated += hits
@@ -301,9 +301,8 @@ def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Change
             is_removed = pc.or_(is_removed, applies)
             continue
         is_set = pc.or_(is_set, applies)
+        _refuse_failing(clause.sets)
         for name, value in clause.sets.items():
-            if isinstance(value, Fail):
-                raise RefusedError
             place = rows.schema.get_field_index(name)
             after = column(value, lookup, rows.schema.field(place).type, count)
             columns[place] = after if hits == count else pc.if_else(applies, after, columns[place])
@@ -314,15 +313,13 @@ def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Change
 def _apply_by_row(clauses: Sequence[Clause], reads: Sequence[Read], rows: pa.Table) -> _Changed:
     """As `_apply`, for a few rows. Raises NotByRowError."""
     set_values: list[dict[str, Any]] = []
-    is_removed, updated = [], 0
+    is_removed, removed = [], 0
     for read in reads:
         clause = first_clause(clauses, read)
         is_removed.append(clause is not None and clause.sets is None)
+        removed += clause is not None and clause.removes
         sets = (None if clause is None else clause.sets) or {}
-        if any(isinstance(value, Fail) for value in sets.values()):
-            raise RefusedError
-        # Such a row stays for the change feed, and is a row of no tube.
-        updated += bool(sets) and "tube" not in sets
+        _refuse_failing(sets)
         set_values.append({name: value_of(value, read) for name, value in sets.items()})
     columns, before = rows.columns, FewRows(rows)
     for name in dict.fromkeys(name for values in set_values for name in values):
@@ -338,9 +335,15 @@ def _apply_by_row(clauses: Sequence[Clause], reads: Sequence[Read], rows: pa.Tab
         pa.Table.from_arrays(columns, schema=rows.schema),
         array(is_set, pa.bool_()),
         array(is_removed, pa.bool_()),
-        updated,
-        sum(is_set) + sum(is_removed) - updated,
+        sum(is_set) + sum(is_removed) - removed,
+        removed,
     )
+
+
+def _refuse_failing(sets: Mapping[str, Expression]) -> None:
+    """Raise RefusedError if a column would get `FAIL`."""
+    if any(isinstance(value, Fail) for value in sets.values()):
+        raise RefusedError
 
 
 def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -352,8 +355,7 @@ def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) ->
         return _where(new.rows, new.is_set)
     # A put of one task has one such clause, and should cost little.
     sets = first.sets or {}
-    if any(isinstance(value, Fail) for value in sets.values()):
-        raise RefusedError
+    _refuse_failing(sets)
     columns = [
         column(sets[field.name], lookup, field.type, count)
         if field.name in sets
@@ -363,12 +365,6 @@ def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) ->
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _at(rows: pa.Table, places: pa.Array) -> pa.Table:
-    """The rows at some indexes, which ascend. Mostly these are all, and nothing is copied."""
-    return rows if len(places) == rows.num_rows else taken(rows, places)
-
-
 def _where(rows: pa.Table | pa.Array, mask: Values) -> pa.Table | pa.Array:
     """The rows for which a mask is true. Mostly it is true for all, and nothing is copied."""
-    places = pc.indices_nonzero(mask)
-    return rows if len(places) == len(mask) else taken(rows, places)
+    return kept(rows, pc.indices_nonzero(mask))

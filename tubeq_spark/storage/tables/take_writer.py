@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.arrow.columns import repeated, table_of
+from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
 from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
 from tubeq_spark.storage.statement import Clause, Ended, Statement
 from tubeq_spark.storage.tables.row_clauses import taking
@@ -168,13 +168,8 @@ class TakeWriter:
         kinds = _OF_TASKS | _OF_GATES if increments.numbers else _OF_TASKS
         found = []
         if tasks is not None:
-            count = len(tasks["to"])
-            known = {**tasks, "tube": repeated(self._table.id, pa.int64(), count)}
-            columns = [
-                known[name] if name in known else pa.nulls(count, kind)
-                for name, kind in kinds.items()
-            ]
-            found.append(pa.Table.from_arrays(columns, names=list(kinds)))
+            tube = repeated(self._table.id, pa.int64(), len(tasks["to"]))
+            found.append(whole(pa.table({**tasks, "tube": tube}), pa.schema(kinds)))
         if others or tasks is None:
             values = [
                 [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
