@@ -94,7 +94,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
 def stopped(
     process: subprocess.Popen[str], queue: Queue, **left: int
 ) -> tuple[int, dict[str, Any]]:
-    """The exit code and the result of a call that is stopped when the tube has so many tasks in a state."""
+    """Stop a call once the tube has these numbers of tasks by state; return its exit code and its result."""
     tasks = left.items()
     until(lambda: tasks <= queue.statistics("jobs")["tasks"].items())
     process.send_signal(signal.SIGTERM)

@@ -195,7 +195,7 @@ def test_row_when_one_clause_fails_for_it_refuses_the_statement() -> None:
 
 
 def test_settlement_of_many_tasks_when_they_are_there_moves_all_and_else_none() -> None:
-    """It names so many that those which a part does not have are left out first."""
+    """The statement names many rows. Those that a part of the table lacks are left out before the match."""
     named = {"segment": pa.int64(), "task_id": pa.int64()}
     chosen = table_of([(-5, number) for number in range(300)], named)
     statement = TubeWriter(grid.table_of_tube()).settle(chosen, [(Every(), Move(-41))])

@@ -164,7 +164,7 @@ def test_work_when_bad_tasks_come_first_tries_one_of_the_others(idle: float) -> 
 
     assert (report.done, report.buried, report.gave_up) == (50, 12 if idle else 0, False)
     assert seen[:11] == [("bad", 1)] * 10 + [("good", 1)]
-    # Those that were taken with it were given back, and this take is no attempt.
+    # The tasks that were taken with it were given back, and such a take does not count as an attempt.
     assert [attempts for data, attempts in seen if data == "good"] == [1] * 50
 
 

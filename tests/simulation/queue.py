@@ -141,14 +141,14 @@ def main() -> int:
 
 _COMMIT = re.compile(r"(.*)/_delta_log/(\d{20})\.json")
 _TAKES = ("take", "exchange")
-#: Operations that may be decided by remembered tasks, by nothing, or by what was read before.
+#: Operations that may decide without a read: by remembered tasks, or by an earlier read.
 _MAY_READ_NOTHING = {
     "ack", "put", "release", "touch", "bury", "delete", "renew", "give_back", "forget",
 }  # fmt: skip
 
 
 def check_notes(journal: list[Event]) -> list[Violation]:
-    """What is wrong with the notes of the commits to tubes."""
+    """Find the faults in the notes of all commits to tubes."""
     return [Violation("note", "", text) for text in _faults(journal)]
 
 
@@ -176,7 +176,7 @@ def _faults(journal: list[Event]) -> Iterator[str]:
 
 
 def _faults_of(note: Note, info: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with the note of a verb's commit to a tube."""
+    """Find the faults in the note of one commit to a tube."""
     if note.at_us is None and note.operation not in ("fold", "remove_gone"):
         yield "does not tell the moment"
     if note.base is None and note.operation not in _MAY_READ_NOTHING:
