@@ -109,24 +109,26 @@ def test_take_of_many_in_one_order_beside_single_takes_mostly_needs_few_decision
 # -- rates of workers ------------------------------------------------------------------------------
 
 
-def test_four_workers_with_few_sub_queues_do_nearly_as_much_as_one() -> None:
-    # Who comes first differs by seed.
-    one, four = (
-        sum(Rate("utubettl", 12, workers, seconds=6.0, seed=seed).rate for seed in range(4))
-        for workers in (1, 4)
-    )
+def test_workers_with_few_sub_queues_share_them_and_do_nearly_as_much_as_one() -> None:
+    one, two, four = (Rate("utubettl", 12, n, handler=0.2, seconds=10.0) for n in (1, 2, 4))
 
-    assert four >= 0.85 * one
+    assert two.rate >= 0.9 * one.rate
+    assert four.rate >= 0.75 * one.rate
+    for several in (two, four):
+        assert min(several.done) >= max(several.done) / 4
 
 
-@pytest.mark.parametrize(("type_name", "subqueues"), [("utubettl", 1_000), ("fifottl", 1)])
+@pytest.mark.parametrize(
+    ("type_name", "subqueues", "least"),
+    [("utubettl", 64, 2.0), ("utubettl", 1_000, 2.5), ("fifottl", 1, 2.5)],
+)
 def test_four_workers_whose_tasks_need_a_while_do_more_than_twice_as_much_as_one(
-    type_name: str, subqueues: int
+    type_name: str, subqueues: int, least: float
 ) -> None:
     one, four = (
         Rate(type_name, subqueues, workers, handler=0.2, seconds=8.0) for workers in (1, 4)
     )
 
-    assert four.rate >= 2 * one.rate
-    assert min(four.done) >= max(four.done) / 4
-    assert four.steps["conflicted"] <= four.steps["committed"] / 4
+    assert four.rate >= least * one.rate
+    assert min(four.done) >= max(four.done) / 3
+    assert four.steps["conflicted"] <= four.steps["committed"] / 5

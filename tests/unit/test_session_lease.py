@@ -242,13 +242,13 @@ def test_look_is_as_good_as_a_reading_for_a_second_and_reads_once_what_was_writt
     assert (table.looks, table.reads) == (3, 1)
 
 
-@pytest.mark.parametrize(("epoch", "looks"), [(1, 0), (2, 1)])
-def test_look_when_all_that_is_over_is_marked_as_dead_is_as_good_as_where_nothing_is_over(
-    epoch: int, looks: int
+@pytest.mark.parametrize(("epoch", "live", "looks"), [(1, True, 0), (2, True, 1), (2, False, 0)])
+def test_look_when_nothing_that_is_over_comes_back_is_as_good_as_where_nothing_is_over(
+    epoch: int, live: bool, looks: int
 ) -> None:
-    """A session that was found dead and has begun anew: what has the mark gets no new lease."""
+    """What is marked as dead, or was closed, gets no new lease."""
     table = Table()
-    ended = Member("paused", "one", epoch, 1, live=True, lease_until=SECOND)
+    ended = Member("paused", "one", epoch, 1, live=live, lease_until=SECOND)
     alive = Member("paused", "two", 3, 1, live=True, lease_until=None)
     table.version, table.views = 2, {"paused": SessionView("paused", (ended, alive), 1)}
     table.asked(2 * SECOND)

@@ -87,8 +87,11 @@ class SessionView:
         return {f"{self.session}/{epoch}": until for epoch, until in ended.items()}
 
     def may_come_back(self, now_us: int, skew_us: int = 0) -> bool:
-        """Whether any of these may get a new lease. An epoch that is marked as dead does not."""
-        return any(epoch > self.dead_epoch for epoch in self._ended(now_us, skew_us))
+        """Whether any of these may get a new lease. A closed member does not, nor an epoch that is marked as dead."""
+        return any(
+            m.live and m.epoch > self.dead_epoch and not self.alive(now_us, skew_us, m.epoch)
+            for m in self.members
+        )
 
     def _ended(self, now_us: int, skew_us: int) -> dict[int, int]:
         leases: dict[int, int] = {self.dead_epoch: 0} if self.dead_epoch else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -369,12 +369,9 @@ class GatesSeen:
         return {*matching(self.taken, row().new > 0).column("owner").to_pylist()}
 
     def share(self, owner: str, sharers: Collection[str]) -> set[int]:
-        """The gates of one of these sessions. Each gate has one session, which stays while it takes tasks."""
-
-        def weight(gate: int, of: str) -> int:
-            return hash_of(f"{of} {gate}")
-
-        return {gate for gate in self.numbers if owner == max(sharers, key=partial(weight, gate))}
+        """The gates of one of these sessions: each of them has as many, if there are enough."""
+        gates, place = sorted(self.numbers), sorted(sharers).index(owner)
+        return {*gates[place % len(gates) :: len(sharers)]}
 
     def increments(
         self,

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
 
 log = logging.getLogger(__name__)
-#: Fewer tasks than this are few for a commit. More than this are enough for one, whatever it wants.
-FEW, MANY = 16, 64
 #: In one of so many seconds a session also takes from the gate of the first task, whoever has it.
 FIRST_IN = 8
 
@@ -213,21 +211,18 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
     return cut
 
 
-def from_own_gates(
-    limits: TakeLimits, firsts: pa.Table, owner: str, requests: Sequence[TakeRequest], lost: int
-) -> pa.Table:
+def from_own_gates(limits: TakeLimits, firsts: pa.Table, owner: str, lost: int) -> pa.Table:
     """The sub-queues from which a take chooses beside takes of other sessions: those of some gates.
 
     Each session has a share of the gates, so sessions that know of each other do not conflict. After a conflict
     the take rests on one gate, and after the next one on another, because the others may not know of it. All these
-    sub-queues have the priority of the first one. If they have few tasks, the take chooses from all. In one of eight seconds
-    it also takes from the gate of the first task, because the session that has it may not want this task.
+    sub-queues have the priority of the first one. If they have no task, the take chooses from all. In one of eight
+    seconds it also takes from the gate of the first task, because the session that has it may not want this task.
 
     Args:
         limits: The limits, with the gates.
         firsts: The sub-queues that may give tasks, in order.
         owner: The session that takes.
-        requests: The requests of the calls.
         lost: The number of conflicts that the take has lost.
     """
     seen, second = limits.seen, limits.now_us // US
@@ -238,23 +233,17 @@ def from_own_gates(
     key = pc.struct_field(flat(firsts.column("first")), [0])
     first = firsts.filter(pc.equal(key, key[0]))
     gates = seen.gates_of(first.column("utube").to_pylist())
-    most = max(request.per_utube for request in requests)
-
-    def of(some: Collection[int]) -> tuple[pa.Table, int]:
-        """The sub-queues of some gates, and the number of their tasks."""
-        found = first.filter(array([gate in some for gate in gates], pa.bool_()))
-        return found, sum(min(ready, most) for ready in found.column("n").to_pylist())
-
     mine = {*gates} & seen.share(owner, sharers)
-    wanted = sum(request.count for request in requests)
-    if lost and mine:
-        found, count = of([max(mine, key=lambda gate: hash_of(f"{owner} {lost} {gate}"))])
-        if count >= min(wanted, FEW):
-            return found
     if hash_of(f"{owner} {second}") % FIRST_IN == 0:
         mine.add(gates[0])
-    found, count = of(mine)
-    return found if count >= max(FEW, min(wanted, MANY)) else firsts
+    choices = [mine]
+    if lost and mine:
+        choices.insert(0, {max(mine, key=lambda gate: hash_of(f"{owner} {lost} {gate}"))})
+    for chosen in choices:
+        found = first.filter(array([gate in chosen for gate in gates], pa.bool_()))
+        if found.num_rows:
+            return found
+    return firsts
 
 
 def shared_out(

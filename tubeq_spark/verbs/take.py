@@ -241,7 +241,7 @@ class Take:
             firsts = limits.in_turn(waiting)[:most]
         else:
             firsts = ctx.reader.first_of_utubes(takeable, most)
-        firsts = from_own_gates(limits, firsts, self._owner, requests, self._attempts - 1)
+        firsts = from_own_gates(limits, firsts, self._owner, self._attempts - 1)
         quotas = shared_out(limits.rooms(firsts), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:

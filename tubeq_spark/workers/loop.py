@@ -77,6 +77,8 @@ class Loop:
     #: commit calls go on with the tasks of the other one; by one commit alone the number would swing.
     _size: int = field(default=0, init=False)
     _ended_before: int = field(default=0, init=False)
+    #: Whether the last take found fewer sub-queues than it asked for.
+    _is_scarce: bool = field(default=False, init=False)
     #: Whether no other call begins, so that failed tasks are held no longer.
     _is_over: bool = field(default=False, init=False)
     #: Sees the outcomes of calls, also in their threads.
@@ -224,7 +226,10 @@ class Loop:
     def _settle_done(self, wanted: int) -> None:
         most_ahead = MOST_AHEAD if self.source.takes_ahead else 0
         done = self._done
-        self._size = min(max(2 * (len(done) + self._ended_before), self._size // 2), most_ahead)
+        ahead = 2 * (len(done) + self._ended_before)
+        if self._is_scarce:
+            ahead = max(len(done), self._ended_before)
+        self._size = min(max(ahead, self._size // 2), most_ahead)
         self._ended_before = len(done)
         if done:
             acked, later, taken = self.source.finish(done, wanted)
@@ -305,6 +310,7 @@ class Loop:
         for task in tasks:
             if (ended := self._ended.pop(task.task_id, None)) is not None:
                 log_lost(ended.task)
+        self._is_scarce = len(tasks) < wanted and self.source.frees_tasks
         if len(tasks) < wanted:
             # The tube has no more tasks for now. Until the next look, ended calls are settled without a take.
             self._next_look = now + self.limits.poll

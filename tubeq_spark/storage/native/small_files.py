@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 FILES, BYTES = 64, 1 << 20
 #: A larger read still does so for files of at most this many bytes.
 _SMALL = 64 << 10
+#: So many of the files that were added last are fetched together.
+_LAST = 32
 #: Rows of more bytes than this are not cached. A part of a query ends as soon as its rows have more.
 ROWS_BYTES = 4 << 20
 #: The cache has at most this many files, and this many bytes of rows.
@@ -110,9 +112,19 @@ class SmallFiles:
         return pa.concat_tables([rows for _, rows, _ in self.parts(listed)])
 
     def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
-        """Fetch some of the files at the same time, on storage where each costs a request."""
+        """Fetch some of the files at the same time, on storage where each costs a request.
+
+        If one of them is missing, other programs have committed. Then the files that their commits added last are
+        fetched, too: the next query of the same decision reads them.
+        """
         table = listed.table
-        table.fetch([file for file in files if table.key(file) not in self._kept])
+        if not table.is_far:
+            return
+        missing = [file for file in files if table.key(file) not in self._kept]
+        if missing:
+            near = [file for file in listed.files[-_LAST:] if file.size <= _SMALL]
+            wanted = {file.path: file for file in [*missing, *near]}
+            table.fetch([file for file in wanted.values() if table.key(file) not in self._kept])
 
     def read(self, listed: Listed, file: DataFile, query: Select, *, keeps: bool) -> Iterator[Read]:
         """The rows of one file, at most about `_AT_ONCE` bytes at a time.
