@@ -1,7 +1,8 @@
 """Spark: put_df, take_df and ack of a batch beside the bare Delta statements that these cannot do without.
 
 The bare table has the columns, partitions and properties of a tube's. The statements do nothing of what makes a queue
-safe: no lease, no check of what time has changed, no lock, no second look.
+safe: no lease, no check of what time has changed, no lock, no second look. The queue is at a path, so its commits are
+native; with `engine="spark"` they are statements of Spark, as in a catalog.
 """
 
 # ruff: noqa: S608  (names are quoted, values are numbers; both by the library's quoting)
@@ -46,13 +47,18 @@ def measure(page: Page, place: Path, sizes: Sizes) -> None:
     samples = page.compare("Spark", "s", ["bare statements"])
     spark = local_session("tubeq-bench")
     try:
-        with Queue(spark, str(place), engine="spark") as queue:
+        with (
+            Queue(spark, str(place)) as queue,
+            Queue(spark, f"{place}-by-spark", engine="spark") as by_spark,
+        ):
             for batch in (1, sizes.batch):
-                tube = queue.create_tube(f"of_{batch}")
+                name = f"of_{batch}"
+                tube, other = queue.create_tube(name), by_spark.create_tube(name)
                 bare = path_table(str(place.with_name(f"bare_{batch}")))
-                create_like(spark, bare, path_table(f"{queue.location}/{tube.name}"))
+                create_like(spark, bare, path_table(f"{by_spark.location}/{name}"))
                 subjects: list[tuple[str, Round]] = [
                     ("tubeq", partial(_queue_round, spark, tube, batch)),
+                    ("tubeq, engine=spark", partial(_queue_round, spark, other, batch)),
                     ("bare statements", BareStatements(spark, bare, batch).round),
                 ]
                 rounds = sizes.rounds if batch > 1 else sizes.calls // 10
