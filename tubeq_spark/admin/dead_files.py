@@ -155,7 +155,7 @@ def _vacuum(
         # The property makes all running writes fail. Another program may be doing that.
         elif not tables.set_property(name, FENCE, str(now_us)) or _is_ahead(queue, name):
             return False
-        with without_empty_directories(name, queue.config.retention_hours * 3600):
+        with without_empty_directories(name):
             tables.vacuum(name, purges=purges)
     return True
 
