@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.locks.committer import Committer, processes
+from tubeq_spark.storage.locks.committer import Committer, SystemProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -268,7 +268,7 @@ def committer_of(spark: SparkSession) -> Committer:
     found = _committers.get(spark)
     if found is None:
         session: Any = spark
-        here = processes()
+        here = SystemProcesses()
         pid = None
         if is_classic(spark):
             pid = session._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
