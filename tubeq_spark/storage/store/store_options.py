@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError, TubeqError
@@ -21,7 +20,6 @@ from tubeq_spark.storage.store.store import Patience, RequestError, plain
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-_SCHEMES = {"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"}
 #: Options of the HTTP client, which all stores have.
 _HTTP = (
     "allow_http allow_invalid_certificates connect_timeout http1_only http2_keep_alive_interval "
@@ -43,8 +41,8 @@ _CREDENTIALS = {
     "container_credentials_relative_uri",
     "container_credentials_full_uri",
 }
-#: Keys that the client does not encode.
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_./=+, @:()!&$'-]*")
+#: Places that the client neither encodes nor takes for others: not with empty parts, or the parts . and ...
+_PLAIN = re.compile(r"(?!.*(//|/\.{1,2}(/|$)))[A-Za-z0-9_./=+, @:()!&$'-]+")
 #: The time limits of a request. There is none for a pause within an answer, so that of the request serves as one.
 _TIMEOUT = "timeout"
 _LIMITS = {_TIMEOUT: "5s", "connect_timeout": "5s"}
@@ -92,17 +90,18 @@ def place_of(path: str, options: Mapping[str, str]) -> tuple[str, str]:
     Raises:
         StoreError: Our client does not reach it, or its commits would not be safe with these options.
     """
-    found = urlsplit(path)
-    key = found.path.strip("/")
-    if found.scheme.lower() not in _SCHEMES:
-        msg = f"{path} needs a Spark session: without one only local files, S3, Azure and Google Cloud Storage are reached"
+    scheme, _, place = path.partition("://")
+    place = place.rstrip("/")
+    if not _PLAIN.fullmatch(place):
+        msg = (
+            f"{path} cannot be used without Spark: give it a name of letters of ASCII, digits, and ./=+, @:()!&$'-_, "
+            "without empty parts, and the parts . and .."
+        )
         raise StoreError(msg)
-    if not _PLAIN_KEY.fullmatch(key):
-        msg = f"{path} cannot be used without Spark: give it a name of letters of ASCII, digits, and ./=+, @:()!&$'-_"
-        raise StoreError(msg)
-    if found.scheme.lower() in {"s3", "s3a"}:
+    if scheme.lower() in {"s3", "s3a"}:
         _require_conditional_puts(options)
-    return f"{found.scheme}://{found.netloc}", key
+    bucket, _, key = place.partition("/")
+    return f"{scheme.lower()}://{bucket}", key
 
 
 def _require_conditional_puts(options: Mapping[str, str]) -> None:
