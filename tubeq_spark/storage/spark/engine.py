@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,8 +31,6 @@ from tubeq_spark.storage.spark.spark_session import (
     OF_FILES,
     OF_ONE_WRITE,
     OWN_CLEARED,
-    OWN_SETTINGS,
-    SNAPSHOT_PARTITIONS,
     STALENESS,
     asked,
 )
@@ -50,8 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SOURCE = re.compile(r"\{\{(rows\d*)\}\}")
-#: Seconds for which this module waits for Spark to answer again.
-_PATIENCE = 5.0
 
 
 _clock = SystemClock()
@@ -74,17 +70,10 @@ class SparkEngine(SparkReads):
         super().__init__(spark)
         self.tables = SparkTables(self)
         self._thread = _OfThread()
-        #: The number of running statements.
-        self._running = 0
-        self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Release the queue's own sessions.
-
-        They are not released while a statement of another thread runs, because that would end it. If the server
-        is gone, they are not released either, because a client would wait for it; a server removes them itself.
-        """
-        self._own.close(release=not (self.unreachable or self._running))
+        """End the queue's own sessions."""
+        self._own.close()
 
     @staticmethod
     def patience() -> AbstractContextManager[None]:
@@ -106,19 +95,8 @@ class SparkEngine(SparkReads):
             self._thread.is_named = False
 
     def answers(self) -> bool:
-        """Whether Spark can be reached. If the last read failed, this checks it again.
-
-        It waits at most five seconds, because a client may retry for minutes.
-        """
-        if self.unreachable:
-            asking = threading.Thread(target=self._ask, name="tubeq-asks-again", daemon=True)
-            asking.start()
-            asking.join(_PATIENCE)
+        """Whether the last read reached Spark. Heartbeats read, too."""
         return not self.unreachable
-
-    def _ask(self) -> None:
-        with suppress(Exception), self.reading():
-            self.spark.conf.get("spark.sql.session.timeZone")
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
@@ -141,17 +119,14 @@ class SparkEngine(SparkReads):
             return self.spark.sql(sql)
 
     def prepare(self, table: str) -> None:
-        """Make Delta rebuild a table's newest state before the caller's session reads it.
+        """Make Delta read a table's newest state before the caller's session reads it, if that may read old states.
 
-        The session that reads a version first decides how many tasks each later read of its state has, in all
-        sessions: here one, with Spark's defaults fifty. A session that may read old states would not see the newest
-        commits of the native engine or of other processes.
+        It would not see the newest commits of the native engine or of other processes.
         """
         # A program may change its settings at any time.
         with self.reading():
             reads_old_states = asked(self.spark, STALENESS) not in (None, "0")
-            partitions = asked(self.spark, SNAPSHOT_PARTITIONS)
-        if reads_old_states or (self.has_own and partitions != OWN_SETTINGS[SNAPSHOT_PARTITIONS]):
+        if reads_old_states:
             self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
 
     def shown_rows(self, table: pa.Table) -> DataFrame:
@@ -176,7 +151,8 @@ class SparkEngine(SparkReads):
         """Yield the rows of a query, for a block that reads them."""
         renderer = Renderer()
         text = renderer.query(query)
-        table = _table_of(query)
+        # A union reads several tables.
+        table = None if isinstance(query, Union) else str(innermost(query).table)
         with self.operating("read", table), self.hurried(table), self.reading():
             yield self._sql(self._own.get(compiling=compiling), text, renderer.sources)
 
@@ -192,7 +168,7 @@ class SparkEngine(SparkReads):
             `once`, which Delta may have skipped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(_clock.now())
-        with self._counted(), self.hurried(statement.table):
+        with self.hurried(statement.table):
             rows = statement.new
             if rows is not None and statement.is_append:
                 return self._append(statement, rows, note)
@@ -227,16 +203,6 @@ class SparkEngine(SparkReads):
             if not is_named:
                 _require_every_write(rows.sparkSession)
         return rows
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._lock:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running -= 1
 
     def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
         said = string(str(note))
@@ -286,13 +252,6 @@ class SparkEngine(SparkReads):
             StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
         return find_commit(partial(self.newest, table), operation_id, self._thread.sent_us)
-
-
-def _table_of(query: Query) -> str | None:
-    """The table of a query; `None` if it has several."""
-    selects = query.selects if isinstance(query, Union) else [query]
-    tables = {str(innermost(each).table) for each in selects}
-    return tables.pop() if len(tables) == 1 else None
 
 
 def _has_any(spark: SparkSession, names: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Retries after a conflict with another commit to the table.
-_RETRY_WAITS = RetryWaits(attempts=20, seconds=60.0, first=0.1, most=3.0)
+#: Retries after a conflict with another commit to the table. A write may take any time.
+_RETRY_WAITS = RetryWaits(attempts=20, seconds=math.inf, first=0.1, most=3.0)
 
 
 def _is_of_storage(error: Exception) -> bool:
@@ -56,8 +57,7 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
         spark: The session that writes.
         table: A path, a URI, or a name such as `catalog.schema.table`; the table need not exist
             yet.
-        write: Makes at most one commit to it. It is called again after a conflict: 20 times, for 60
-            seconds at most.
+        write: Makes at most one commit to it. It is called again after a conflict, 20 times at most.
 
     Returns:
         The result of `write`.
@@ -71,23 +71,19 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
     Commits: those of `write`.
     """
     lock = _lock_of(spark, Location.parse(table))
-    clock = SystemClock()
-    # The time for retries begins at the first conflict, because a write may take long.
-    began: list[float] = []
     # Jitter needs no secrets.
-    waits = _RETRY_WAITS.waits(lambda: clock.monotonic() - began[0], random.random)
+    waits = _RETRY_WAITS.waits(lambda: 0.0, random.random)
     while True:
         try:
             return _guarded(spark, lock, write)
         except Exception as error:
             if classify(error) is not Outcome.CONFLICT:
                 raise
-            began.append(clock.monotonic())
             wait = next(waits, None)
             if wait is None:
                 msg = f"{table}: others committed first, retries used up; nothing was written"
                 raise ConflictError(msg) from error
-        clock.sleep(wait)
+        SystemClock().sleep(wait)
 
 
 def _guarded(spark: SparkSession, lock: TableLock | None, write: Callable[[], T]) -> T:
