@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from bench.measure import by_turns, timed
 from tubeq_spark import Queue, QueueConfig, local_session
-from tubeq_spark.tables import bigint, bigints, identifier, path_table, string
+from tubeq_spark.tables import bigint, identifier, path_table, string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,7 @@ class BareStatements:
         values = ", ".join(f"s.{name}" for name in _PUT)
         return self._merge(
             rows,
-            f"ON t.segment IN ({bigints(segments)}) AND t.task_id = s.task_id "
+            f"ON t.segment IN ({', '.join(map(bigint, segments))}) AND t.task_id = s.task_id "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(_PUT)}) VALUES ({values})",
         )
 
@@ -135,7 +135,7 @@ class BareStatements:
         ids = found["task_id"].to_pylist()
         segments = {*found["segment"].to_pylist(), lease}
         clauses = (
-            f"ON t.segment IN ({bigints(segments)}) AND t.task_id = s.task_id AND t.state = 'r' "
+            f"ON t.segment IN ({', '.join(map(bigint, segments))}) AND t.task_id = s.task_id AND t.state = 'r' "
             f"WHEN MATCHED THEN UPDATE SET segment = {bigint(lease)}, state = 't', "
             f"owner = 'bare', attempts = t.attempts + 1, since = {_MOMENT}, "
             f"claim = {bigint(lease)}"

@@ -59,8 +59,6 @@ FOREVER_US = int(FOREVER_S) * US
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Moments beyond the year 9000 are "never": Python and Spark both end with the year 9999.
 LAST_US = int((dt.datetime(9000, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) * US
-#: The most seconds by which a store's clock and this host's may differ. A store reports whole seconds.
-_MOST = 1.0
 
 
 def to_us(moment: dt.datetime) -> int:
@@ -103,20 +101,6 @@ def plus(moment_us: int | None, duration_us: int | None) -> int | None:
         return None
     total = moment_us + duration_us
     return None if total > LAST_US else total
-
-
-def told_drift(seconds: float | None) -> str | None:
-    """The message for a store's clock that differs too much from this host's.
-
-    It is `None` if the difference is small or unknown.
-    """
-    if seconds is None or abs(seconds) <= _MOST:
-        return None
-    way = "behind" if seconds > 0 else "ahead of"
-    return (
-        f"this host's clock is {abs(seconds):.0f} s or more {way} the store's: leases end at the wrong moment, "
-        "and stores refuse requests from 15 minutes on; let a time service set it"
-    )
 
 
 @dataclass(frozen=True, slots=True)

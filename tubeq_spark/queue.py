@@ -780,8 +780,7 @@ class Queue:
         Raises:
             InvalidOptionError: `target` is no location, or overlaps with this one.
             TubeBusyError: Tasks are taken; or the queue was moved to another target; or another queue object may
-                take tasks of a tube that is not paused; or a tube or the list of tubes was changed during the copy;
-                or another call has copied to `target` since this one began.
+                take tasks of a tube that is not paused; or a tube or the list of tubes was changed during the copy.
             StoreError: Something exists at the target, such as an interrupted copy; or this
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.

@@ -1,7 +1,7 @@
 """Your own Delta tables beside the tubes: names for SQL, and writes that do not lose commits.
 
 `OwnTable` is such a table; write to it only by `OwnTable.write` or `OwnTable.save`. `identifier`,
-`path_table`, `string`, `bigint` and `bigints` quote names and values for SQL text.
+`path_table`, `string` and `bigint` quote names and values for SQL text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.model.error_text import missing
 from tubeq_spark.storage.location import Location, identifier, path_table
-from tubeq_spark.storage.spark.quoting import bigint, bigints, string
+from tubeq_spark.storage.spark.quoting import bigint, string
 
 try:
     from tubeq_spark.storage.spark.guarded_write import guarded_write
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrameWriter, SparkSession
 
-__all__ = ["OwnTable", "bigint", "bigints", "identifier", "path_table", "string"]
+__all__ = ["OwnTable", "bigint", "identifier", "path_table", "string"]
 
 R = TypeVar("R")
 

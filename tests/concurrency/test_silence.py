@@ -14,7 +14,6 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat, names
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.store import object_store
 from tubeq_spark.storage.store.bucket import Bucket
 from tubeq_spark.storage.store.store_options import with_limits
 from tubeq_spark.testing import ManualClock
@@ -228,17 +227,3 @@ def test_take_when_the_store_fails_until_its_time_is_over_raises_the_last_error(
         tube.take(timeout=30)
     assert caught.value.passes == bool(waits)
     assert caplog.text.count("waiting goes on") == waits
-
-
-def test_opening_and_health_when_the_clock_of_the_store_is_off_say_so(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    place = f"s3://bucket/{tmp_path.name}"
-    with store.open(place) as queue:
-        assert not [problem for problem in queue.health().problems if problem.kind == "clock"]
-        assert "clock" not in caplog.text
-    monkeypatch.setattr(object_store, "drift", lambda _: 90.0)
-    with store.open(place) as queue:
-        assert "clock is 90 s or more behind the store's" in caplog.text
-        problems = [problem for problem in queue.health().problems if problem.kind == "clock"]
-    assert "90 s or more behind" in problems[0].message

@@ -268,7 +268,6 @@ def test_client_when_all_is_in_the_environment_is_made_by_that(
 @pytest.mark.parametrize(
     ("path", "options", "place"),
     [
-        ("hdfs://host/queue", {}, None),
         ("s3://bucket/100%", {}, None),
         ("s3://bucket/queue", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}, None),
         ("s3://bucket/queue", {"conditional_put": "disabled"}, None),

@@ -185,7 +185,7 @@ def test_directories_of_stopped_puts_are_removed_by_a_sweep(table: Written) -> N
         (table.place / each.directory / "_temporary/0").mkdir(parents=True)
     table.make_older(kept, gone)
 
-    with local_files.without_empty_directories(table.name, 7200):
+    with local_files.without_empty_directories(table.name):
         for file in (table.place / gone.directory).rglob("*.parquet"):
             file.unlink()
 

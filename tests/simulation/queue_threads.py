@@ -217,7 +217,6 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
                 "store",
                 lambda _handles, path: FileClient(scheduler.actor, path[len("s3://") :]),
             ),
-            (NativeTables, "clock_drift", lambda _tables, _location: None),
             (NativeTables, "overwrites", lambda _tables, _location: None),
         ):
             stack.enter_context(mock.patch.object(place, name, value))

@@ -121,21 +121,6 @@ def test_remove_dead_files_when_the_clock_of_its_host_is_hours_ahead_removes_not
     assert removed(FakeQueue(ahead_us=hours * HOUR), TableLock(tmp_path / "t.lock")) == ["VACUUM"]
 
 
-@pytest.mark.parametrize("hours", [-3, 0, 3])
-def test_remove_dead_files_when_the_store_tells_that_the_clock_is_hours_ahead_removes_nothing(
-    hours: int,
-) -> None:
-    queue = FakeQueue()
-    seconds = -3600.0 * hours
-    queue.tables.clock_drift = lambda location: seconds  # type: ignore[method-assign]
-    tables = Tables(1, [("delta.`s3://bucket/t`", TableLock(None))], 0)
-
-    is_done = DeadFiles(cast("QueueContext", queue), surveyed(), HOUR).remove(tables)
-
-    assert is_done is (hours <= 0)
-    assert queue.noted == ([True, False] if is_done else [True])
-
-
 def test_remove_dead_files_when_it_was_tried_waits_for_a_part_of_the_interval() -> None:
     queue = FakeQueue()
     tables = Tables(1, [("t", TableLock(None))], 0)

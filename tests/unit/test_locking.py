@@ -6,18 +6,14 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from filelock import FileLock, Timeout
 
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.locks.committer import NO_JVM, Committer, Host, JvmNote, processes
+from tubeq_spark.storage.locks.committer import NO_JVM, Committer, Host, JvmNote, SystemProcesses
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.spark.guarded_write import ProcessLock
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -235,7 +231,7 @@ def test_is_gone_where_it_cannot_be_known_is_false(
 
 
 def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> None:
-    here = processes()
+    here = SystemProcesses()
     assert here.started(os.getpid()) == here.started(os.getpid()) is not None
     program = "print(flush=True); input()"
     child = subprocess.Popen(
@@ -253,82 +249,3 @@ def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> 
     child.wait()
     child.stdout.close()
     assert here.started(child.pid) is None
-
-
-# -- the lock of a table that is not the queue's -----------------------------------------------------
-
-
-@pytest.fixture
-def lock(lock_file: Path) -> ProcessLock:
-    return ProcessLock(lock_file, ManualClock(), FakeProcesses({1: "100", 2: "200"}))
-
-
-def is_held(lock_file: Path) -> bool:
-    """Whether another process could not have it."""
-    try:
-        with FileLock(lock_file, timeout=0):
-            return False
-    except Timeout:
-        return True
-
-
-def test_holding_when_two_threads_write_ends_with_the_last(
-    lock: ProcessLock, lock_file: Path, note: JvmNote
-) -> None:
-    go_on = threading.Event()
-    inside = threading.Barrier(2)
-
-    def write() -> None:
-        with lock.holding(mine):
-            inside.wait(WAIT)
-            assert go_on.wait(WAIT)
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        with lock.holding(mine):
-            inside.wait(WAIT)
-        assert is_held(lock_file)
-        assert note.read() == MINE
-        go_on.set()
-        writing.result(WAIT)
-    assert not is_held(lock_file)
-    assert note.read() is None
-
-
-@pytest.mark.parametrize(
-    ("error", "is_left"),
-    [
-        (ConnectionResetError(), True),
-        (KeyboardInterrupt(), True),
-        (CommitUnknownError("lost", 1), True),
-        (StoreError(), False),
-        # The program's own mistake: no statement was running.
-        (ValueError(), False),
-    ],
-)
-def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(
-    lock: ProcessLock, lock_file: Path, note: JvmNote, error: BaseException, *, is_left: bool
-) -> None:
-    with pytest.raises(type(error)), lock.holding(mine):
-        raise error
-
-    assert note.read() == (MINE if is_left else None)
-    assert not is_held(lock_file)
-    # The same JVM goes on, and the note stays: nobody knows when that statement ends.
-    with lock.holding(lambda: replace(MINE)):
-        assert is_held(lock_file)
-    assert note.read() == (MINE if is_left else None)
-
-
-@pytest.mark.parametrize(
-    "leave", [lambda note: note.write(OTHER), lambda note: note.path.write_text("?")]
-)
-def test_holding_when_another_jvm_may_be_committing_refuses_and_lets_go(
-    lock: ProcessLock, lock_file: Path, note: JvmNote, leave: Callable[[JvmNote], None]
-) -> None:
-    leave(note)
-
-    with pytest.raises(StoreError, match="may still be committing"), lock.holding(mine):
-        pytest.fail("it was let in")
-
-    assert not is_held(lock_file)

@@ -21,7 +21,6 @@ from tubeq_spark.storage.spark import open_location as asking
 from tubeq_spark.storage.spark.open_location import store_options, unsafe_storage
 from tubeq_spark.storage.spark.spark_session import (
     asked,
-    delta_is_on,
     delta_package,
     missing_settings,
 )
@@ -96,23 +95,6 @@ def test_missing_settings_are_all_that_a_session_can_have_and_may_be_seen() -> N
     told = "spark.sql.shuffle.partitions"
     session = session_with({told: "7"}, ZONE)
     assert [asked(session, name) for name in (told, ZONE, "any")] == ["7", None, None]
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ({EXTENSIONS: f"a.B,{DELTA}", CATALOG: "com.example.UnityCatalog"}, True),
-        ({EXTENSIONS: "a.B", CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog"}, False),
-        ({EXTENSIONS: DELTA}, False),
-        ({}, False),
-    ],
-)
-def test_delta_is_on_with_its_extension_and_a_catalog_or_in_databricks(
-    found: dict[str, str], *, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert delta_is_on(session_with(found)) is expected
-    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
-    assert delta_is_on(session_with(found))
 
 
 # -- platforms ----------------------------------------------------------------------------------------

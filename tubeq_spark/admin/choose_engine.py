@@ -10,7 +10,6 @@ import functools
 import importlib.util
 import logging
 import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,8 +45,6 @@ ENGINES = ("auto", SPARK, NATIVE)
 _VARIABLE = "TUBEQ_ENGINE"
 #: The client of object stores.
 _CLIENT = "obstore"
-#: Parts of a URI that this client changes.
-_MISREAD_IN_URIS = re.compile(r'[%\\#?\[\]{}^`|<>"]|//|/\.{1,2}(/|$)')
 
 
 def committer_of_new(
@@ -308,11 +305,6 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
     if _missing(location) is not None:
         return (
             f"{_CLIENT} is needed to reach object stores without Spark: {how_to_install('native')}"
-        )
-    if directory is None and _MISREAD_IN_URIS.search(location.text.partition("://")[2]):
-        return (
-            f"the client {_CLIENT} takes {location.text} for another place: give it a name without "
-            r"any of % \ # ? [ ] { } ^ ` | < >, quotes, empty parts, and the parts . and .."
         )
     if spark is not None and directory is not None:
         from tubeq_spark.storage.spark.open_location import local_place  # noqa: PLC0415  optional

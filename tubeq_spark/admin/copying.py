@@ -10,8 +10,7 @@ A table is copied file by file: the data files first, then the log that names th
 the same number, with the transaction ids of its log: keys of puts and totals of ended tasks. The log of the copy begins at
 a checkpoint, as after a clean-up.
 
-If the copy is interrupted, its files must be removed before the next call. A call that was paused meanwhile finds the
-mark of that call, and makes no registry.
+If the copy is interrupted, its files must be removed before the next call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import os
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +36,7 @@ from tubeq_spark.storage.log.log_files import LOG, checkpoints_in
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, named
 from tubeq_spark.storage.store.local_files import make_directory
+from tubeq_spark.storage.store.store import ExistsError
 from tubeq_spark.storage.tables.registry import TubeRecord, without_move
 from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
 from tubeq_spark.task import TaskState
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.store.store_options import StorageOptions
 
-#: The mark at the target during a copy: the number of the call.
+#: The mark at the target during a copy, which only one call makes.
 _MARK = "_tubeq_copy.json"
 #: Seconds within which all programs see that a tube was moved, as it is promised of `Tube.pause`.
 _SEEN_WITHIN = 5.0
@@ -95,7 +94,7 @@ def copy(
         _require_all(queue, tubes)
         _require_not_moved(tubes, location.text)
         _require_quiet(queue, tubes, close=close)
-        work = _Copy(queue, engines, new, uuid4().bytes)
+        work = _Copy(queue, engines, new)
         with queue.engine.reading():
             work.begin()
             work.run(kept, state, close=close)
@@ -159,15 +158,12 @@ def _state_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, in
 class _Copy:
     """One call of `copy`."""
 
-    def __init__(
-        self, queue: QueueContext, engines: Engines, new: OpenedLocation, call: bytes
-    ) -> None:
+    def __init__(self, queue: QueueContext, engines: Engines, new: OpenedLocation) -> None:
         self._queue, self._engines, self._new = queue, engines, new
         self._tables = _native(engines.rows)
         self._source = _native(queue.engine).store_of(queue.opened.uri)
         self._target = self._tables.store_of(new.uri)
         self._is_local = new.locks is not None
-        self._call = call
 
     @functools.cached_property
     def _made(self) -> QueueContext:
@@ -175,21 +171,23 @@ class _Copy:
         return life.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
 
     def begin(self) -> None:
-        """Write the mark of this call.
+        """Write the mark.
 
         Raises:
             StoreError: Something exists at the target.
         """
+        msg = (
+            f"{self._new.location.text} is not empty: a copy needs a new place; if an earlier copy was interrupted, "
+            "remove its files first"
+        )
         if self._target.list("", most=1):
-            msg = (
-                f"{self._new.location.text} is not empty: a copy needs a new place; if an earlier copy was interrupted, "
-                "remove its files first"
-            )
             raise StoreError(msg)
         if self._new.locks is not None:
-            root = self._new.locks.parent
-            make_directory(root, synced=True)
-        self._target.put(_MARK, self._call)
+            make_directory(self._new.locks.parent, synced=True)
+        try:
+            self._target.put_if_absent(_MARK, b"")
+        except ExistsError as error:
+            raise StoreError(msg) from error
 
     def run(self, tubes: Sequence[TubeContext], state: dict[str, int], *, close: bool) -> None:
         """Copy tubes.
@@ -208,7 +206,6 @@ class _Copy:
             if close:
                 commits = self._close(tubes, opening)
                 self._require_unchanged(tubes, state | {_REGISTRY: state[_REGISTRY] + commits})
-            self._require_alone()
             self._make_registry(records)
             opening.pop_all()
         self._target.delete([_MARK])
@@ -238,16 +235,6 @@ class _Copy:
         with suppress(TubeNotFoundError):  # somebody has dropped it
             self._mark(ctx, ctx.record.moved_to)
 
-    def _require_alone(self) -> None:
-        """Refuse to go on after another call has begun: somebody has removed the files of this one."""
-        try:
-            is_mine = self._target.get(_MARK)[0] == self._call
-        except FileNotFoundError:
-            is_mine = False
-        if not is_mine:
-            msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
-            raise TubeBusyError(msg)
-
     def _require_unchanged(self, tubes: Sequence[TubeContext], state: Mapping[str, int]) -> None:
         """Refuse a copy of a source that has changed: it could use ids of later puts again, or lack a tube."""
         for what, version in _state_of(self._queue, tubes).items():
@@ -270,7 +257,6 @@ class _Copy:
 
     def _make_sessions(self, tubes: Sequence[TubeContext]) -> None:
         """Make the table of sessions, with the bounds of all slots and the calls so far."""
-        self._require_alone()
         table_lock = self._new.table_lock(SESSIONS)
         new = new_sessions(
             self._new.location.table(SESSIONS), self._queue.config, local=self._is_local

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import US, SystemClock, limited_us, to_us
-from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.store.local_files import without_empty_directories
 from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
@@ -156,7 +155,7 @@ def _vacuum(
         # The property makes all running writes fail. Another program may be doing that.
         elif not tables.set_property(name, FENCE, str(now_us)) or _is_ahead(queue, name):
             return False
-        with without_empty_directories(name, queue.config.retention_hours * 3600):
+        with without_empty_directories(name):
             tables.vacuum(name, purges=purges)
     return True
 
@@ -178,12 +177,8 @@ def _were_removed(queue: QueueContext, tables: Tables, last_us: int) -> bool:
 
 def _is_ahead(queue: QueueContext, table: str) -> bool:
     """Whether this host's clock is so far ahead of the storage's that VACUUM would take new files for old ones."""
-    tables, path = queue.engine.tables, path_of(table)
-    drift = None if path is None else tables.clock_drift(path)
-    if drift is None:
-        # Where the engine cannot ask the storage, the storage dates commits, such as the one just made.
-        drift = tables.last_commit(table)[1] / US - to_us(SystemClock().now()) / US
-    ahead = -drift
+    # The storage dates Spark's commits, such as the one just made. Our own VACUUM needs no clock of this host.
+    ahead = (to_us(SystemClock().now()) - queue.engine.tables.last_commit(table)[1]) / US
     if ahead * US <= _kept(queue) // 2:
         return False
     log.warning(

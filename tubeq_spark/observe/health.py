@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.clock import US, limited_us, to_us, told_drift
+from tubeq_spark.clock import US, limited_us, to_us
 from tubeq_spark.errors import QueueNotFoundError
 from tubeq_spark.markup import plural
 from tubeq_spark.model.error_text import reason_of
@@ -121,7 +121,7 @@ def examine(
     with _noted(queue, found, "the sessions"):
         found += [
             *_sessions(queue, owners, overdue),
-            *_clocks(queue, opened.location.text, newest, drift),
+            *_clocks(queue, newest, drift),
         ]
         found += _files_of_sessions(queue)
     return Health(queue.clock.now(), tuple(found))
@@ -232,7 +232,7 @@ def _files_of_sessions(queue: QueueContext) -> Iterator[Problem]:
         yield Problem("sweeper", None, f"{message}; is a sweeper running?")
 
 
-def _clocks(queue: QueueContext, location: str, newest_us: int, drift: float) -> Iterator[Problem]:
+def _clocks(queue: QueueContext, newest_us: int, drift: float) -> Iterator[Problem]:
     # The times are read before the commits, and this host's clock after them, so that a slow read is no drift.
     written = queue.sessions.last_written(_MOST)
     committed = queue.sessions.last_commit()
@@ -240,9 +240,6 @@ def _clocks(queue: QueueContext, location: str, newest_us: int, drift: float) ->
     if behind > drift:
         message = f"this clock is {behind:.1f} s or more behind the storage's"
         yield Problem("clock", None, message)
-    of_store = told_drift(queue.engine.tables.clock_drift(location))
-    if of_store is not None:
-        yield Problem("clock", None, of_store)
     for session, at_us in written.items():
         # A row is older than its commit, unless its writer's clock is ahead.
         ahead = (at_us - committed) / US

@@ -239,11 +239,6 @@ class Tables(Protocol):
         del location
         return None
 
-    def clock_drift(self, location: str) -> float | None:
-        """Seconds by which a store's clock is ahead of this host's; `None` if unknown."""
-        del location
-        return None
-
     def has_payload(self, table: str, payload: str | None) -> bool:
         """Whether the table of a tube has this payload type.
 

@@ -25,7 +25,7 @@ from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.location import SYSTEM
-from tubeq_spark.storage.locks.committer import processes
+from tubeq_spark.storage.locks.committer import SystemProcesses
 from tubeq_spark.storage.log.log_files import commit_file, versions_of
 from tubeq_spark.storage.statement import pattern_of
 from tubeq_spark.storage.store import local_files
@@ -66,7 +66,7 @@ def place_of(path: Path) -> Place:
 
 @functools.cache
 def _host() -> tuple[str, str]:
-    host = processes().host()
+    host = SystemProcesses().host()
     return f"{host.machine} {host.name}", host.boot
 
 

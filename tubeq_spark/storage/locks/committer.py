@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import platform
-import subprocess
 import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -49,7 +48,6 @@ _PROC = Path("/proc")
 #: Indexes of fields in /proc/<pid>/stat after the name, which may have any characters.
 _STATE, _THREADS, _STARTED = 0, 17, 19
 _DEAD = frozenset("ZXx")
-_PS_SECONDS = 10.0
 
 
 def is_answered(error: Exception) -> bool:
@@ -91,8 +89,11 @@ class Processes(Protocol):
         ...
 
 
-class _LinuxProcesses:
+class SystemProcesses:
+    """The processes that this system shows in /proc. On one without it, such as macOS, none is seen."""
+
     def host(self) -> Host:
+        """As `Processes.host`."""
         machine = _text(Path("/etc/machine-id")).strip()
         boot = _text(_PROC / "sys/kernel/random/boot_id").strip()
         try:
@@ -102,6 +103,7 @@ class _LinuxProcesses:
         return Host(platform.node(), machine, boot, namespace)
 
     def started(self, pid: int) -> str | None:
+        """As `Processes.started`."""
         fields = _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
         if len(fields) <= _STARTED:
             return None
@@ -111,38 +113,12 @@ class _LinuxProcesses:
         return fields[_STARTED]
 
 
-class _PosixProcesses:
-    """The interface without /proc, such as on macOS."""
-
-    def host(self) -> Host:
-        return Host(platform.node())
-
-    def started(self, pid: int) -> str | None:
-        # Without this the dates of `ps` are in the language of the user.
-        environment = os.environ | {"LC_ALL": "C"}
-        result = subprocess.run(  # noqa: S603  (no text of others)
-            ["/bin/ps", "-ww", "-o", "stat=,lstart=", "-p", str(pid)],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=_PS_SECONDS,
-            check=False,
-        )
-        state, _, started = result.stdout.strip().partition(" ")
-        return None if not state or state[0] in _DEAD else started.strip()
-
-
 def _text(file: Path) -> str:
     """The contents of a file; empty if it does not exist."""
     try:
         return file.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def processes() -> Processes:
-    """The processes of this host."""
-    return _LinuxProcesses() if (_PROC / "self" / "stat").exists() else _PosixProcesses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +176,7 @@ class JvmNote:
         """
         self.path = lock_file.with_suffix(NOTE_SUFFIX)
         self._wall = SystemClock() if wall is None else wall
-        self._here = processes() if here is None else here
+        self._here = SystemProcesses() if here is None else here
         #: Whether a statement without an answer may still be running in this process's own JVM.
         self.is_left = False
 

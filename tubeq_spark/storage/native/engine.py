@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.clock import told_drift
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import no_queue
@@ -236,9 +235,4 @@ def open_location(
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     marks = engine.tables.properties(location.table(TUBES))
-    opened = require_ours(marks, opened, NATIVE, config.durability)
-    if directory is None:
-        drift = told_drift(engine.tables.clock_drift(location.text))
-        if drift is not None:
-            log.warning("%s: %s", location.text, drift)
-    return opened
+    return require_ours(marks, opened, NATIVE, config.durability)

@@ -63,11 +63,8 @@ def telling() -> Iterator[None]:
 
 
 @contextmanager
-def reading(hint: str | None = None) -> Iterator[None]:
+def reading() -> Iterator[None]:
     """Run a block that reads tables, and turn errors of the storage into ours.
-
-    Args:
-        hint: A possible reason, for the message.
 
     Raises:
         StoreError: The storage failed to read, or this package cannot read the table.
@@ -79,8 +76,6 @@ def reading(hint: str | None = None) -> Iterator[None]:
         raise StoreError(msg) from error
     except (*OF_STORAGE, *OF_ROWS) as error:
         msg = f"storage could not be read: {reason_of(error)}"
-        if hint is not None:
-            msg = f"{msg}; {hint}"
         raise StoreError(msg, passes=passes(error)) from error
 
 
@@ -100,8 +95,6 @@ class Handles:
         """
         self.require_own_process()
         self.options = RenewedOptions(options)
-        #: Option names that are probably misspelt, for error messages; `None` if none are.
-        self.hint = store_options.misspelt(self.options.current())
         self.files = SmallFiles()
         self._background = Background()
         #: The clients of object stores, by their addresses.

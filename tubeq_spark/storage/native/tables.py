@@ -158,7 +158,7 @@ class NativeTables(Tables):
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
-        with handles.reading(self._handles.hint):
+        with handles.reading():
             return self._handles.table(name).exists()
 
     def properties(self, table: str) -> Mapping[str, str | None]:
@@ -252,15 +252,6 @@ class NativeTables(Tables):
             f"the object store of {location} overwrites an object where a conditional PUT (If-None-Match: *) must "
             "be refused: two programs would overwrite each other's commits, and tasks would be lost"
         )
-
-    def clock_drift(self, location: str) -> float | None:
-        """Seconds by which an object store's clock is ahead of this host's; one request."""
-        if local_directory(location) is not None:
-            return None
-        from tubeq_spark.storage.store.object_store import drift, endpoint  # noqa: PLC0415  it is optional
-
-        url = endpoint(location, self._handles.options.current())
-        return None if url is None else drift(url)
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit with an operation id, among the newest ones; `None` if none of them has it."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
 
 from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
@@ -33,8 +31,6 @@ from tubeq_spark.storage.spark.spark_session import (
     OF_FILES,
     OF_ONE_WRITE,
     OWN_CLEARED,
-    OWN_SETTINGS,
-    SNAPSHOT_PARTITIONS,
     STALENESS,
     asked,
 )
@@ -44,14 +40,14 @@ from tubeq_spark.storage.statement import Affected, Statement
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pyspark.sql import DataFrame, SparkSession
+
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.statement import Commit, Note, Source
 
 T = TypeVar("T")
 
 _SOURCE = re.compile(r"\{\{(rows\d*)\}\}")
-#: Seconds for which this module waits for Spark to answer again, or to report the rows that it has written.
-_PATIENCE = 5.0
 
 
 _clock = SystemClock()
@@ -74,17 +70,10 @@ class SparkEngine(SparkReads):
         super().__init__(spark)
         self.tables = SparkTables(self)
         self._thread = _OfThread()
-        #: The number of running statements.
-        self._running = 0
-        self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Release the queue's own sessions.
-
-        They are not released while a statement of another thread runs, because that would end it. If the server
-        is gone, they are not released either, because a client would wait for it; a server removes them itself.
-        """
-        self._own.close(release=not (self.unreachable or self._running))
+        """End the queue's own sessions."""
+        self._own.close()
 
     @staticmethod
     def patience() -> AbstractContextManager[None]:
@@ -106,17 +95,8 @@ class SparkEngine(SparkReads):
             self._thread.is_named = False
 
     def answers(self) -> bool:
-        """Whether Spark can be reached. If the last read failed, this checks it again.
-
-        It waits at most five seconds, because a client may retry for minutes.
-        """
-        if self.unreachable:
-            _wait_for(self._ask, "tubeq-asks-again")
+        """Whether the last read reached Spark. Heartbeats read, too."""
         return not self.unreachable
-
-    def _ask(self) -> None:
-        with self.reading():
-            self.spark.conf.get("spark.sql.session.timeZone")
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
@@ -139,17 +119,14 @@ class SparkEngine(SparkReads):
             return self.spark.sql(sql)
 
     def prepare(self, table: str) -> None:
-        """Make Delta rebuild a table's newest state before the caller's session reads it.
+        """Make Delta read a table's newest state before the caller's session reads it, if that may read old states.
 
-        The session that reads a version first decides how many tasks each later read of its state has, in all
-        sessions: here one, with Spark's defaults fifty. A session that may read old states would not see the newest
-        commits of the native engine or of other processes.
+        It would not see the newest commits of the native engine or of other processes.
         """
         # A program may change its settings at any time.
         with self.reading():
             reads_old_states = asked(self.spark, STALENESS) not in (None, "0")
-            partitions = asked(self.spark, SNAPSHOT_PARTITIONS)
-        if reads_old_states or (self.has_own and partitions != OWN_SETTINGS[SNAPSHOT_PARTITIONS]):
+        if reads_old_states:
             self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
 
     def shown_rows(self, table: pa.Table) -> DataFrame:
@@ -174,7 +151,8 @@ class SparkEngine(SparkReads):
         """Yield the rows of a query, for a block that reads them."""
         renderer = Renderer()
         text = renderer.query(query)
-        table = _table_of(query)
+        # A union reads several tables.
+        table = None if isinstance(query, Union) else str(innermost(query).table)
         with self.operating("read", table), self.hurried(table), self.reading():
             yield self._sql(self._own.get(compiling=compiling), text, renderer.sources)
 
@@ -186,11 +164,11 @@ class SparkEngine(SparkReads):
             note: The note for its commit.
 
         Returns:
-            The numbers of changed rows. `None` if Spark does not report them: for an append with `once`, which Delta
-            may have skipped, for another one if its event was dropped, and for a DELETE of files without statistics.
+            The numbers of changed rows. `None` if Spark does not report them: for an append of a DataFrame, or one with
+            `once`, which Delta may have skipped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(_clock.now())
-        with self._counted(), self.hurried(statement.table):
+        with self.hurried(statement.table):
             rows = statement.new
             if rows is not None and statement.is_append:
                 return self._append(statement, rows, note)
@@ -226,16 +204,6 @@ class SparkEngine(SparkReads):
                 _require_every_write(rows.sparkSession)
         return rows
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._lock:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running -= 1
-
     def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
         said = string(str(note))
         renderer = Renderer()
@@ -260,30 +228,22 @@ class SparkEngine(SparkReads):
         return spark.sql(text, **frames)
 
     def _append(self, statement: Statement, rows: Source, note: Note) -> Affected | None:
-        written = None
         if isinstance(rows, pa.Table):
             frame = frame_of(self._own_for(statement.size), rows)
         else:
             # A transaction id of the write replaces the one of the session's settings.
             frame = self._theirs(rows, is_named=statement.once is not None)
-            written = Observation() if statement.once is None else None
         for clause in statement.inserts:
             stored = (clause.sets or {}).items()
             frame = frame.alias("s").selectExpr(*(f"{text_of(v)} AS {name}" for name, v in stored))
-        if written is not None:
-            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("userMetadata", str(note))
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
         save(writer, statement.table)
-        if written is None:
-            return Affected(inserted=statement.size) if statement.once is None else None
-        # Spark reports the number of rows by an event. A busy Spark drops events, so this does not wait forever.
-        counted: list[int] = []
-        _wait_for(lambda: counted.append(written.get["rows"]), "tubeq-asks-for-rows")
-        return Affected(inserted=counted[0]) if counted else None
+        is_counted = statement.once is None and isinstance(rows, pa.Table)
+        return Affected(inserted=statement.size) if is_counted else None
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit of a statement of this thread, since the last one was sent; `None` if the history does not have it.
@@ -292,25 +252,6 @@ class SparkEngine(SparkReads):
             StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
         return find_commit(partial(self.newest, table), operation_id, self._thread.sent_us)
-
-
-def _wait_for(ask: Callable[[], None], name: str) -> None:
-    """Ask Spark in a thread of its own, for five seconds at most; an error of the question does not matter."""
-
-    def run() -> None:
-        with suppress(Exception):
-            ask()
-
-    asking = threading.Thread(target=run, name=name, daemon=True)
-    asking.start()
-    asking.join(_PATIENCE)
-
-
-def _table_of(query: Query) -> str | None:
-    """The table of a query; `None` if it has several."""
-    selects = query.selects if isinstance(query, Union) else [query]
-    tables = {str(innermost(each).table) for each in selects}
-    return tables.pop() if len(tables) == 1 else None
 
 
 def _has_any(spark: SparkSession, names: Sequence[str]) -> bool:

@@ -106,10 +106,15 @@ def _ensure(
     return replace(opened, uri=found.rsplit("/", 1)[0], locks=locks)
 
 
+def _setting(spark: SparkSession, name: str) -> str | None:
+    """A setting of Hadoop. A session may have its own ones, besides those of the program."""
+    own = asked(spark, name) or asked(spark, f"spark.hadoop.{name}")
+    return own or hadoop_setting(spark, name)
+
+
 def local_place(spark: SparkSession, place: Location) -> Path | None:
     """The local directory of a location that does not exist yet; `None` on other storage, and for a schema of a catalog."""
-    name = "fs.defaultFS"
-    default = asked(spark, f"spark.hadoop.{name}") or hadoop_setting(spark, name) or "file:///"
+    default = _setting(spark, "fs.defaultFS") or "file:///"
     if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
         return None
     return local_directory(place.text)
@@ -155,13 +160,9 @@ def store_options(spark: SparkSession, uri: str) -> dict[str, str] | None:
     """
     place = urlsplit(uri)
 
-    def setting(name: str) -> str | None:
-        # A session may have its own settings, besides those of the program.
-        own = asked(spark, name) or asked(spark, f"spark.hadoop.{name}")
-        return own or hadoop_setting(spark, name)
-
     def of_bucket(name: str) -> str | None:
-        return setting(f"fs.s3a.bucket.{place.netloc}.{name}") or setting(f"fs.s3a.{name}")
+        own = _setting(spark, f"fs.s3a.bucket.{place.netloc}.{name}")
+        return own or _setting(spark, f"fs.s3a.{name}")
 
     found: dict[str, str | None] = {}
     if place.scheme in {"s3", "s3a", "s3n"}:
@@ -178,6 +179,6 @@ def store_options(spark: SparkSession, uri: str) -> dict[str, str] | None:
             found["AWS_ENDPOINT_URL"] = endpoint
             found["AWS_ALLOW_HTTP"] = "true" if endpoint.startswith("http:") else None
     elif place.scheme in {"abfs", "abfss"}:
-        account = setting(f"fs.azure.account.key.{place.hostname}")
-        found = {"AZURE_STORAGE_ACCOUNT_KEY": account or setting("fs.azure.account.key")}
+        account = _setting(spark, f"fs.azure.account.key.{place.hostname}")
+        found = {"AZURE_STORAGE_ACCOUNT_KEY": account or _setting(spark, "fs.azure.account.key")}
     return {option: value for option, value in found.items() if value} or None

@@ -33,10 +33,8 @@ from tubeq_spark.model.options import MOST_RANK, TubeOptions
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.payloads.arrow_values import too_large
 from tubeq_spark.payloads.values import shown
-from tubeq_spark.storage.engine import out_of_reach
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.rows import INSERTED, key_row
-from tubeq_spark.storage.spark.conflicts import is_unreachable
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings
 from tubeq_spark.storage.spark.put_frame_checks import Check, payload_size
 from tubeq_spark.storage.spark.quoting import bigint, string
@@ -120,8 +118,6 @@ class PutFiles:
             self.directories.discard(table, directory)
             if isinstance(error, TubeqError):
                 raise
-            if is_unreachable(error):
-                raise out_of_reach(error) from error
             msg = f"Spark could not write the rows, nothing was put: {reason_of(error)}"
             raise StoreError(msg) from error
 

@@ -8,12 +8,8 @@ with their time zone.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import of_us
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Printable ASCII without quotes, backslashes, and braces, which enclose the names of a statement's sources.
 _PLAIN = re.compile(r"[ !#-&(-\[\]-_a-z|~]*")
@@ -31,11 +27,6 @@ def string(value: str | None) -> str:
 def bigint(value: int | None) -> str:
     """A BIGINT literal."""
     return "CAST(NULL AS BIGINT)" if value is None else f"{int(value)}L"
-
-
-def bigints(values: Iterable[int]) -> str:
-    """A list of BIGINT literals, for IN (...)."""
-    return ", ".join(f"{int(value)}L" for value in values)
 
 
 def limited(count: int) -> str:

@@ -78,11 +78,11 @@ class OwnSessions:
                 self._made.clear()
             return self._made.get(compiling) or self._make(compiling=compiling)
 
-    def close(self, *, release: bool = True) -> None:
-        """End the own sessions; with `release` the server also frees their state."""
+    def close(self) -> None:
+        """End the own sessions. A server removes its part of them itself, as their statements may still run."""
         with self._lock:
             self.are_had = False
-            _end(self._made, self._replaced, release=release)
+            _end(self._made, self._replaced)
             self._made.clear()
             self._replaced.clear()
 
@@ -103,19 +103,15 @@ class OwnSessions:
         return session
 
 
-def _end(made: Mapping[bool, Any], replaced: Sequence[Any], *, release: bool = False) -> None:
-    """Close the clients of sessions on a server, and free its part of them.
+def _end(made: Mapping[bool, Any], replaced: Sequence[Any]) -> None:
+    """Close the clients of sessions on a server.
 
     `stop` is not used, because it might end a server of this process.
     """
     for session in [*made.values(), *replaced]:
-        if is_classic(session):
-            continue
-        with contextlib.suppress(Exception):
-            if release:
-                session.client.release_session()
-        with contextlib.suppress(Exception):
-            session.client.close()
+        if not is_classic(session):
+            with contextlib.suppress(Exception):
+                session.client.close()
 
 
 #: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _OLDEST_SPARK: Final = 4
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 STALENESS: Final = "spark.databricks.delta.stalenessLimit"
-SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 SCHEDULER: Final = "spark.scheduler.mode"
 
 
@@ -38,7 +37,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Tables by name or by path, delta.`/path`, are Delta tables.
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # This many tasks rebuild each version's state; the default, 50, takes 2.7 times as long.
-    SNAPSHOT_PARTITIONS: "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
     # A MERGE of a batch joins a few rows. Raise it for jobs that shuffle much else.
     "spark.sql.shuffle.partitions": "2",
     # It runs each stage as a job of its own: 5 to 10 % of a small statement.
@@ -61,9 +60,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     SCHEDULER: "FAIR",
 }
 
-_DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 #: Settings that all sessions of a program share, with their values at the start of the first session.
-_OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
+_OF_PROGRAM: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", SCHEDULER)
 
 _OF_SESSION: Final = {name: SETTINGS[name] for name in SETTINGS if name not in _OF_PROGRAM}
 #: Settings of the queue's own sessions, whatever those of the caller's session are.
@@ -181,22 +179,6 @@ def require_spark(spark: SparkSession) -> None:
         )
 
 
-def delta_is_on(spark: SparkSession) -> bool:
-    """Tell whether a session has Delta's extension and a catalog that knows Delta.
-
-    Args:
-        spark: Any session.
-
-    Returns:
-        Whether statements on Delta tables can work.
-    """
-    if on_databricks():
-        return True  # Databricks has Delta built in, and shows it in no setting.
-    extensions, catalog = (asked(spark, name, SETTINGS[name]) for name in _DELTA_ITSELF)
-    # Catalogs of other classes may know Delta, too.
-    return catalog is not None and SETTINGS[_DELTA_ITSELF[0]] in (extensions or "")
-
-
 def asked(spark: SparkSession, name: str, hidden: str | None = None) -> str | None:
     """Read a setting of a session; some platforms refuse even that.
 
@@ -275,8 +257,7 @@ def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
         The session, which the caller stops.
 
     Raises:
-        StoreError: Java is missing or too old, pyspark is not installed, the process has a session
-            without Delta, or Spark does not start.
+        StoreError: Java is missing or too old, pyspark is not installed, or Spark does not start.
 
     Example:
         >>> spark = local_session("my-job", **{"spark.driver.memory": "8g"})
@@ -306,16 +287,10 @@ def _running_session() -> SparkSession | None:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     try:
-        session = SparkSession.active()
+        return SparkSession.active()
     except PySparkRuntimeError:
         # On Databricks the builder finds the session from every thread, also on Spark Connect.
         return SparkSession.builder.getOrCreate() if on_databricks() else None
-    if not delta_is_on(session):
-        raise StoreError(
-            "this process has a Spark session without Delta already: "
-            "stop it, or start it with the settings of spark_conf() and the Delta jar"
-        )
-    return session
 
 
 def _start_session(settings: Mapping[str, str]) -> SparkSession:

@@ -122,23 +122,18 @@ class Bucket:
 
 
 def client_of(uri: str, options: Mapping[str, str]) -> Client:
-    """A client that repeats nothing. Unknown options are ignored.
+    """A client that repeats nothing.
 
     Raises:
-        RequestError: A value is wrong.
+        RequestError: An option is unknown, or has a wrong value.
     """
     client, config = for_client(options)
     further: Any = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(0)}}
     provider = credential_provider(uri, options)
     if provider is not None:
         further["credential_provider"] = provider
-    while True:
-        given: Any = dict(config.values())
-        try:
-            return from_url(uri, config=given, client_options=client, **further)  # type: ignore[call-overload, no-any-return]
-        except (exceptions.BaseError, ValueError) as error:
-            is_unknown = isinstance(error, exceptions.UnknownConfigurationKeyError)
-            unknown = [key for key, (name, _) in config.items() if f"'{name}'" in str(error)]
-            if not (is_unknown and unknown):
-                raise request_error(error, uri, "") from error
-            del config[unknown[0]]
+    given: Any = config
+    try:
+        return from_url(uri, config=given, client_options=client, **further)  # type: ignore[call-overload, no-any-return]
+    except (exceptions.BaseError, ValueError) as error:
+        raise request_error(error, uri, "") from error

@@ -5,8 +5,8 @@ A commit is a hard link, so it becomes the next version or fails.
 Each put and each take makes a segment with its directory, and VACUUM leaves the empty directory. The number of a segment
 is never used again, so no program writes to an old directory. Tombstones of drops are in segment 0, whose directory stays.
 
-A put of a DataFrame may write its files to a directory of its own. If it is interrupted, VACUUM removes the files that
-no version names, but Spark's VACUUM leaves those of unfinished tasks.
+A put of a DataFrame may write its files to a directory of its own. If it is interrupted, VACUUM removes the files, which
+no version names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import ctypes
 import functools
 import itertools
 import os
-import shutil
 import struct
 import uuid
 from contextlib import contextmanager, suppress
@@ -324,78 +323,39 @@ def using(path: Path) -> Iterator[None]:
         raise FileError(f"{path} cannot be used: {reason}") from error
 
 
-_SEGMENT, _KEPT = "segment=", "segment=0"
 #: The prefix of the directories to which Spark writes the files of a put (`native/tables`).
 PUT = "put-"
+#: Directories that stay though they may be empty.
+_STAYING = ("_delta_log", "segment=0")
 #: Seconds after the last write to a directory from which on it is old. A writer writes its file right after it has
 #: made the directory.
 _OLD = 3600.0
 
 
 @contextmanager
-def without_empty_directories(table: str, kept: float) -> Iterator[None]:
-    """Run a block that removes dead files of a table, then remove empty directories.
-
-    The files of unfinished tasks of interrupted puts are removed, too. On storage without directories nothing is removed.
+def without_empty_directories(table: str) -> Iterator[None]:
+    """Run a block that removes dead files of a table, then remove its old empty directories, if it is on local files.
 
     Args:
         table: The SQL name of the table.
-        kept: The seconds for which dead files are kept.
     """
     path = path_of(table)
     directory = None if path is None else local_directory(path)
-    if directory is None:
-        yield
-        return
+    before = SystemClock().now().timestamp() - _OLD
     # The times are read before the block, because the removal of files changes them.
-    puts = _old(directory, PUT, 0)
-    left = [put for put in puts if _newest_in(put) < SystemClock().now().timestamp() - kept]
-    old = [*_old(directory, _SEGMENT, _OLD)]
-    for put in puts:
-        old += _old(put, _SEGMENT, _OLD)
+    old = [] if directory is None else [*_old_directories(directory, before)]
     yield
-    for put in left:
-        shutil.rmtree(f"{put}/_temporary", ignore_errors=True)
-    for segment in (*old, *left):
-        _remove(segment)
+    for place in old:
+        # It may have files, or another process has removed it.
+        with suppress(OSError):
+            os.rmdir(place)  # noqa: PTH106  (there may be a million)
 
 
-def _old(directory: str | Path, prefix: str, age: float) -> Sequence[str]:
-    """The directories in a directory whose names have a prefix, and that were not written to for `age` seconds."""
-    before = SystemClock().now().timestamp() - age
+def _old_directories(directory: str | Path, before: float) -> Iterator[str]:
+    """The directories below one that were not written to since a time, inner ones first."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
-        return [
-            entry.path
-            for entry in entries
-            if entry.name.startswith(prefix)
-            and entry.name != _KEPT
-            and entry.stat(follow_symlinks=False).st_mtime < before
-        ]
-    return []
-
-
-def _newest_in(directory: str) -> float:
-    """The time of the last write to anything in a directory."""
-    newest = 0.0
-    for place, _, names in os.walk(directory):
-        for path in (place, *(os.path.join(place, name) for name in names)):  # noqa: PTH118
-            # Its writer, or another sweep, may remove the file meanwhile.
-            with suppress(FileNotFoundError):
-                newest = max(newest, os.stat(path).st_mtime)  # noqa: PTH116
-    return newest
-
-
-def _remove(segment: str) -> None:
-    """Remove a directory if it has only checksum files of removed files."""
-    with suppress(OSError):
-        os.rmdir(segment)  # noqa: PTH106  (there may be a million)
-        return
-    # The directory is not empty, or another process has removed it.
-    with suppress(OSError):
-        names = set(os.listdir(segment))  # noqa: PTH208
-        checksums = [n for n in names if n.startswith(".") and n.endswith(".crc")]
-        orphans = [name for name in checksums if name[1:-4] not in names]
-        for name in orphans:
-            os.unlink(os.path.join(segment, name))  # noqa: PTH108, PTH118
-        if len(orphans) == len(names):
-            os.rmdir(segment)  # noqa: PTH106
+        for entry in entries:
+            if entry.name not in _STAYING and entry.is_dir(follow_symlinks=False):
+                yield from _old_directories(entry.path, before)
+                if entry.stat(follow_symlinks=False).st_mtime < before:
+                    yield entry.path

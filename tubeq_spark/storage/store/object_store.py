@@ -7,30 +7,20 @@ allows. A conditional PUT is never repeated, because only the caller can find ou
 from __future__ import annotations
 
 import io
-import re
-import ssl
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import obstore
 import pyarrow as pa
 from obstore import exceptions
 
-from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.storage.store.bucket import PART, Bucket
 from tubeq_spark.storage.store.error_text import text_of
 from tubeq_spark.storage.store.store import Entry, ExistsError, Patience, RequestError, patiently
-from tubeq_spark.storage.store.store_options import with_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
-    from email.message import Message
 
     from obstore import ObjectMeta
     from obstore.store import ObjectStore as Client
@@ -216,63 +206,3 @@ class _LargeFile(io.RawIOBase):
     def _fetch(self, number: int) -> bytes:
         start = number * _READ
         return self._store.get(self._name, span=(start, min(start + _READ, self._size)))[0]
-
-
-#: Seconds to wait for the answer, and the precision of the time in it.
-_PATIENCE, _PRECISION = 1.0, 1.0
-#: A region of Amazon or an account of Azure. Nothing else becomes part of a host's name.
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-
-
-def endpoint(location: str, options: Mapping[str, str]) -> str | None:
-    """The address of the store of a location; `None` if unknown, or behind a proxy."""
-    given = with_environment(options)
-    if "proxy_url" in given:
-        return None
-    named = given.get("endpoint_url") or given.get("endpoint") or given.get("storage_endpoint")
-    if named is not None:
-        return named if named.startswith(("http://", "https://")) else None
-    place = urlsplit(location)
-    if place.scheme in {"s3", "s3a"}:
-        region = given.get("region") or given.get("default_region") or "us-east-1"
-        return f"https://s3.{region}.amazonaws.com" if _NAME.fullmatch(region) else None
-    if place.scheme in {"abfs", "abfss"}:
-        host = (place.hostname or "").lower()
-        return f"https://{host}" if host.endswith(".core.windows.net") else None
-    if place.scheme == "az":
-        account = given.get("storage_account_name") or given.get("account_name") or ""
-        return f"https://{account}.blob.core.windows.net" if _NAME.fullmatch(account) else None
-    return "https://storage.googleapis.com" if place.scheme in {"gs", "gcs"} else None
-
-
-def drift(url: str, clock: Clock | None = None) -> float | None:
-    """Seconds by which a store's clock is ahead at least; negative if behind; `None` if unknown.
-
-    Args:
-        url: Its address.
-        clock: This host's, by default the system's.
-    """
-    clock = SystemClock() if clock is None else clock
-    asked = clock.now().timestamp()
-    headers = _headers(url)
-    answered = clock.now().timestamp()
-    date = None if headers is None else headers["Date"]
-    if date is None:
-        return None
-    with suppress(ValueError, TypeError):
-        # The header has whole seconds, and was written between these two moments.
-        said = parsedate_to_datetime(date).timestamp()
-        return max(said - answered, 0.0) or min(said + _PRECISION - asked, 0.0)
-    return None
-
-
-def _headers(url: str) -> Message | None:
-    try:
-        with urlopen(Request(url, method="HEAD"), timeout=_PATIENCE) as answer:  # noqa: S310
-            found: Message = answer.headers
-            return found
-    except HTTPError as error:
-        error.close()
-        return error.headers
-    except (URLError, OSError, HTTPException, ssl.SSLError, ValueError):
-        return None

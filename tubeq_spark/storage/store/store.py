@@ -250,14 +250,14 @@ _CLOCK = SystemClock()
 _RETRIES, _SECONDS = 1_000, 30.0
 
 #: The prefixes of each store's own names, in options and in the environment.
-STORE_PREFIX = re.compile(r"^(?:aws|azure|google)_")
+_STORE_PREFIX = re.compile(r"^(?:aws|azure|google)_")
 _PART = re.compile(r"([0-9]+)\s*(ns|us|ms|milli|s|m|h|d)[a-z]*\s*")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "milli": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def plain(name: str) -> str:
     """The name of an option without the store's prefix."""
-    return STORE_PREFIX.sub("", name.lower())
+    return _STORE_PREFIX.sub("", name.lower())
 
 
 def _seconds_of(text: str) -> float | None:

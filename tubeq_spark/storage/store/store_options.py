@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.store.store import STORE_PREFIX, Patience, RequestError, plain
+from tubeq_spark.storage.store.store import Patience, RequestError, plain
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-_SCHEMES = {"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"}
 #: Options of the HTTP client, which all stores have.
 _HTTP = (
     "allow_http allow_invalid_certificates connect_timeout http1_only http2_keep_alive_interval "
@@ -30,8 +27,8 @@ _HTTP = (
     "pool_max_idle_per_host proxy_ca_certificate proxy_excludes proxy_url randomize_addresses timeout user_agent"
 )
 _CLIENT = _HTTP.split()
-#: Options that `Patience` reads.
-_OURS = {"max_retries", "retry_timeout"}
+#: Options that `Patience` and `credential_provider` read.
+_OURS = {"max_retries", "retry_timeout", "profile"}
 #: Other names of an option.
 _ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "token": "session_token"}
 #: Options, in `storage_options` or the environment, with which other programs commit in another way.
@@ -44,42 +41,8 @@ _CREDENTIALS = {
     "container_credentials_relative_uri",
     "container_credentials_full_uri",
 }
-#: Keys that the client does not encode.
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_./=+, @:()!&$'-]*")
-#: Known names without the prefix. Another name counts as misspelt only if it resembles one of these.
-_NAMES = (
-    "allow_http allow_invalid_certificates connect_timeout max_retries pool_idle_timeout proxy_url "
-    "retry_timeout timeout user_agent "
-    "access_key_id bucket bucket_name conditional_put copy_if_not_exists default_region endpoint "
-    "endpoint_url imdsv1_fallback metadata_endpoint region request_payer role_arn role_session_name "
-    "s3_express secret_access_key server_side_encryption session_token skip_signature sse_kms_key_id "
-    "token unsigned_payload virtual_hosted_style_request web_identity_token_file "
-    "access_key account_key account_name bearer_token client_id client_secret container_name "
-    "federated_token_file master_key msi_endpoint object_id sas_key sas_token storage_access_key "
-    "storage_account_key storage_account_name storage_endpoint storage_client_id storage_client_secret "
-    "storage_sas_key storage_sas_token storage_tenant_id storage_token storage_use_emulator tenant_id "
-    "use_azure_cli use_emulator use_fabric_endpoint "
-    "application_credentials base_url service_account service_account_key service_account_path"
-)
-_KNOWN = _NAMES.split()
-#: The similarity from which on a name counts as misspelt.
-_ALIKE = 0.85
-
-
-def misspelt(names: Iterable[str]) -> str | None:
-    """Names of options that are probably misspelt; `None` if none are."""
-    found = []
-    for name in names:
-        if plain(name) in _KNOWN:
-            continue
-        alike = difflib.get_close_matches(plain(name), _KNOWN, n=1, cutoff=_ALIKE)
-        if alike:
-            prefix = STORE_PREFIX.match(name.lower())
-            meant = (prefix[0] if prefix else "") + alike[0]
-            found.append(f"{name!r} (is {meant.upper() if name.isupper() else meant!s} meant?)")
-    return None if not found else f"storage_options has an unknown name: {', '.join(found)}"
-
-
+#: Places that the client neither encodes nor takes for others: not with empty parts, or the parts . and ...
+_PLAIN = re.compile(r"(?!.*(//|/\.{1,2}(/|$)))[A-Za-z0-9_./=+, @:()!&$'-]+")
 #: The time limits of a request. There is none for a pause within an answer, so that of the request serves as one.
 _TIMEOUT = "timeout"
 _LIMITS = {_TIMEOUT: "5s", "connect_timeout": "5s"}
@@ -102,8 +65,8 @@ def _of_environment() -> dict[str, str]:
     return {plain(name): value for name, value in os.environ.items() if plain(name) != name.lower()}
 
 
-def for_client(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """The options of the HTTP client, and those of the store by one of their names, with the given name and value."""
+def for_client(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of the HTTP client, and those of the store. Of several names of an option the last one counts."""
     # Given client options replace all client options of the environment, so these are added.
     client = {name: value for name, value in _of_environment().items() if name in _CLIENT}
     config: dict[str, tuple[str, str]] = {}
@@ -112,7 +75,7 @@ def for_client(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tu
             client[plain(name)] = value
         elif plain(name) not in _OURS:
             config[_ALIASES.get(plain(name), plain(name))] = (name.lower(), value)
-    return client, config
+    return client, dict(config.values())
 
 
 def with_environment(options: Mapping[str, str]) -> dict[str, str]:
@@ -127,17 +90,18 @@ def place_of(path: str, options: Mapping[str, str]) -> tuple[str, str]:
     Raises:
         StoreError: Our client does not reach it, or its commits would not be safe with these options.
     """
-    found = urlsplit(path)
-    key = found.path.strip("/")
-    if found.scheme.lower() not in _SCHEMES:
-        msg = f"{path} needs a Spark session: without one only local files, S3, Azure and Google Cloud Storage are reached"
+    scheme, _, place = path.partition("://")
+    place = place.rstrip("/")
+    if not _PLAIN.fullmatch(place):
+        msg = (
+            f"{path} cannot be used without Spark: give it a name of letters of ASCII, digits, and ./=+, @:()!&$'-_, "
+            "without empty parts, and the parts . and .."
+        )
         raise StoreError(msg)
-    if not _PLAIN_KEY.fullmatch(key):
-        msg = f"{path} cannot be used without Spark: give it a name of letters of ASCII, digits, and ./=+, @:()!&$'-_"
-        raise StoreError(msg)
-    if found.scheme.lower() in {"s3", "s3a"}:
+    if scheme.lower() in {"s3", "s3a"}:
         _require_conditional_puts(options)
-    return f"{found.scheme}://{found.netloc}", key
+    bucket, _, key = place.partition("/")
+    return f"{scheme.lower()}://{bucket}", key
 
 
 def _require_conditional_puts(options: Mapping[str, str]) -> None:
