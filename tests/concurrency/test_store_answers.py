@@ -8,35 +8,25 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 
-from tests.concurrency.s3_store import COMMIT, Store
-from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
-from tests.thorough import thorough
-from tests.waiting import beat
-from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.log.next_version import NextVersion
-from tubeq_spark.testing import ManualClock
+from tubeq_spark import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
+    from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue, Task, Tube
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 #: No test waits for long.
 OPTIONS = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "3"}
-DARK = OPTIONS | {"max_retries": "1", "retry_timeout": "2s"}
 _numbers = itertools.count()
 
 
@@ -125,11 +115,6 @@ def empty(bench: Bench) -> Bench:
     return bench
 
 
-def commits_to(tube: Tube) -> str:
-    """The requests that commit to a tube."""
-    return COMMIT.replace(".*", f".*/{tube.name}")
-
-
 @pytest.mark.parametrize(
     ("case", "kind", "times"),
     [
@@ -152,32 +137,6 @@ def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_
     assert bench.stored() == after
 
 
-@pytest.mark.parametrize("case", ["put", "take", *thorough("ack")])
-def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
-    bench: Bench, case: str
-) -> None:
-    given = bench.begin(case)
-    _, act, result, after = CASES[case]
-
-    with bench.store.losing(commits_to(bench.tube), times=2, kept=False):
-        assert act(bench, given) == result
-
-    # Beside those of its session.
-    sent = [row for row in bench.store.commits() if re.search(commits_to(bench.tube), row[0])]
-    assert {line for line, _ in sent} == {sent[0][0]}
-    assert [status for _, status in sent] == [None, None, 200]
-    assert bench.stored() == after
-
-
-def test_put_when_it_is_refused_for_a_version_that_nobody_has_committed_is_sent_again(
-    empty: Bench,
-) -> None:
-    """As S3 answers 409 to one of two requests that it has at the same moment."""
-    with empty.store.losing(kind="409", times=2, kept=False):
-        assert letters([empty.tube.put("a")]) == "a"
-    assert empty.stored() == "ar"
-
-
 def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Bench) -> None:
     with empty.store.losing(kind="403", times=None, kept=False), pytest.raises(StoreError):
         empty.tube.put("a")
@@ -185,97 +144,4 @@ def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Benc
     assert Counter(line for line, _ in empty.store.commits()).most_common(1)[0][1] == 1
 
 
-def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: Bench) -> None:
-    empty.put("a")
-    with empty.store.losing("", kind="500", times=2, kept=False):
-        task = empty.tube.take(0)
-    assert letters([task]) == "a"
-    assert task is not None
-    with empty.store.losing("parquet$", times=2, kept=False):
-        empty.tube.release(task.task_id)
-    assert empty.stored() == "ar"
-
-
-def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
-    empty: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The numbers of tasks are leased by then.
-    empty.put("x")
-    empty.begin("put")
-    look, uri = NextVersion._read, str(path_of(empty.tube._ctx.table.name))
-
-    def later(rival: NextVersion) -> Any:
-        monkeypatch.undo()
-        empty.store.answer()
-        # If an earlier test had rivals, a request beside the commit may have found it.
-        rival._ahead = None
-        with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
-            rivals[empty.tube.name].put("z")
-        DeltaTable(uri, storage_options=empty.store.options).create_checkpoint()
-        with empty.store.client() as client:
-            key = f"{uri}/_delta_log/{rival.version:020}.json".removeprefix("s3://bucket/")
-            client.delete_object(Bucket="bucket", Key=key)
-        return look(rival)
-
-    monkeypatch.setattr(NextVersion, "_read", later)
-    with (
-        empty.store.losing(commits_to(empty.tube)),
-        pytest.raises(CommitUnknownError) as caught,
-    ):
-        empty.tube.put("a")
-    assert caught.value.operation_id
-    assert empty.stored() == "ar zr"
-
-
 # -- nothing answers ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def dark(store: Store, tmp_path: Path) -> Iterator[Bench]:
-    """A bench whose queue's heart beats when the test says so."""
-    location = f"s3://bucket/{tmp_path.name}"
-    with store.open(location, ManualClock(), DARK) as queue:
-        end_heartbeat(queue)
-        queue._context.session._stop.clear()
-        queue.cfg(ttr=FOR_EVER)
-        yield Bench(store, queue)
-
-
-@pytest.mark.parametrize("case", ["take", "takes of subqueues", *thorough("exchange")])
-def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart(
-    dark: Bench, case: str
-) -> None:
-    dark.begin(case)
-    # The first take of sub-queues writes the gates.
-    dark.tube.take_many(9)
-    given = dark.begin(case)
-
-    with (
-        dark.store.losing(commits_to(dark.tube), dark=True),
-        pytest.raises(CommitUnknownError) as caught,
-    ):
-        CASES[case][1](dark, given)
-    assert caught.value.operation_id
-    assert "t" in dark.stored()
-
-    beat(dark.queue._context.session)
-    assert "t" not in dark.stored()
-    wanted = letters(dark.tube.take_many(9))
-    assert wanted
-    beat(dark.queue._context.session)
-    assert dark.stored().count("t") == len(wanted)
-
-
-def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(dark: Bench) -> None:
-    dark.put("ab")
-    held = dark.tube.take_many(1)
-
-    with (
-        dark.store.losing(commits_to(dark.tube), dark=True, kept=False),
-        pytest.raises(CommitUnknownError),
-    ):
-        dark.tube.take(0)
-    beat(dark.queue._context.session)
-
-    assert dark.stored() == "at br"
-    assert letters(dark.tube.ack_many([task.task_id for task in held])) == "a"
