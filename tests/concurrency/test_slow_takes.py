@@ -78,3 +78,19 @@ def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
     assert all(left(world, task) >= 0.75 * TTR for task in tasks)
     assert [t.next_event for t in tasks] == [world.rival.peek(t.task_id).next_event for t in tasks]
     assert world.stored() == "at bt"
+
+
+@pytest.mark.without_spark
+def test_take_when_takes_go_on_being_slow_begins_their_leases_later(world: World) -> None:
+    commits = []
+    with world.probe.interrupted("decided", "take", lambda: world.clock.advance(PAST_TTR), nth=0):
+        for letter in "abc":
+            world.rival.put(letter)
+            first = len(world.probe.events)
+            (task,) = world.tube.take_many(9)
+            events = world.probe.events[first:]
+            commits.append([operation for step, operation in events if step == "committed"])
+            assert left(world, task) >= 0.75 * TTR
+            world.tube.ack(task.task_id)
+
+    assert commits == [["take", "renew"], ["take", "renew"], ["take"]]

@@ -99,6 +99,7 @@ with Queue(None, sys.argv[1], engine="native") as queue:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of a process from /proc")
 def test_take_and_partial_ack_of_many_tasks_need_the_memory_of_a_part(tmp_path: Path) -> None:
