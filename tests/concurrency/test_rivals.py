@@ -81,6 +81,49 @@ def test_verb_when_a_rival_commits_first_is_decided_anew(
     assert world.stored() == after
 
 
+@pytest.mark.without_spark
+@pytest.mark.parametrize("verb", ["ack", "release", "bury"])
+def test_verb_of_a_batch_after_touches_by_id_is_one_commit_about_all_that_is_left(
+    world: World, verb: str
+) -> None:
+    a, b, c = world.put("abc")
+    batch = world.tube.take_arrow(3)
+    world.tube.touch(c, 10)
+    world.tube.touch(a, 10)
+    assert batch.ack([b]) == 1
+    version = world.version()
+
+    assert getattr(batch, verb)() == 2
+
+    assert world.version() == version + 1
+    assert world.stored() == {"ack": "", "release": "ar cr", "bury": "a! c!"}[verb]
+
+
+@pytest.mark.without_spark
+def test_take_when_a_compaction_moves_its_candidates_takes_what_is_left_in_place(
+    world: World,
+) -> None:
+    compacting = world.open_queue(fold_segments=1)
+    world.put_each("abcdefg")
+
+    with world.probe.interrupted("decided", "take", compacting.sweep):
+        mine = names(world.tube.take_many(7))
+
+    assert mine in ("abcd", "abcdefg")
+    assert world.stored() == " ".join(x + ("t" if x in mine else "r") for x in "abcdefg")
+
+
+@pytest.mark.without_spark
+def test_compaction_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
+    world.put_each("abcdefg")
+
+    with world.probe.interrupted("decided", "fold", lambda: world.rival.take_many(7)):
+        report = world.mine.sweep()
+
+    assert report.tubes["shared"].folded == 0
+    assert world.stored() == "at bt ct dt et ft gt"
+
+
 @pytest.mark.thorough
 def test_batch_ack_of_a_frame_when_a_rival_takes_one_out_meanwhile_acks_the_named(
     world: World,

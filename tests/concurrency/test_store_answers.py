@@ -144,4 +144,12 @@ def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Benc
     assert Counter(line for line, _ in empty.store.commits()).most_common(1)[0][1] == 1
 
 
-# -- nothing answers ------------------------------------------------------------------------------
+def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: Bench) -> None:
+    empty.put("a")
+    with empty.store.losing("", kind="500", times=2, kept=False):
+        task = empty.tube.take(0)
+    assert letters([task]) == "a"
+    assert task is not None
+    with empty.store.losing("parquet$", times=2, kept=False):
+        empty.tube.release(task.task_id)
+    assert empty.stored() == "ar"

@@ -126,6 +126,7 @@ tell('{{"done": 2}}')
     report = parent.run()
 
     assert (report.done, report.failed) == (2, 1)
+    assert parent.clock.monotonic() >= 1
     assert parent.given_back == [Death("s", {(3, 2): f"the worker {cause} during attempt 2"})]
     assert [without_pid(record) for record in caplog.records] == [
         f"worker process N {cause} during task 3 (attempt 2); another one begins in 2 s"
