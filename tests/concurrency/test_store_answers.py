@@ -137,6 +137,15 @@ def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_
     assert bench.stored() == after
 
 
+def test_put_when_it_is_refused_for_a_version_that_nobody_has_committed_is_sent_again(
+    empty: Bench,
+) -> None:
+    """As S3 answers 409 to one of two requests that it has at the same moment."""
+    with empty.store.losing(kind="409", times=2, kept=False):
+        assert letters([empty.tube.put("a")]) == "a"
+    assert empty.stored() == "ar"
+
+
 def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Bench) -> None:
     with empty.store.losing(kind="403", times=None, kept=False), pytest.raises(StoreError):
         empty.tube.put("a")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.command_line import invoke
+from tests.native.test_copies import opened
 from tubeq_spark import (
     CommitUnknownError,
     InvalidOptionError,
@@ -31,15 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Before = Callable[[Any, str, Callable[[], object]], None]
-
-
-def opened(place: Path | str, clock: ManualClock) -> Queue:
-    return Queue(None, place, engine="native", create=False, clock=clock)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
