@@ -5,7 +5,8 @@ another make (versitygw, MinIO), whose keys are "test" and "test"; with `TUBEQ_T
 too, it mends what these do otherwise than the stores that they stand for. One request after the other: whether a key is there is
 looked up and answered for by a conditional put as one step, as on S3 itself.
 
-Requests that begin with `/-/` are the tests' own: `/-/delay/SECONDS` makes each answer take so much longer; `/-/accept/KEY` ends all
+Requests that begin with `/-/` are the tests' own: `/-/older/SECONDS` makes all that is stored as much older,
+for what looks at an object's age; `/-/delay/SECONDS` makes each answer take so much longer; `/-/accept/KEY` ends all
 other keys; `/-/lose`, `/-/answer` and `/-/log` are about answers that are lost.
 """
 
@@ -21,11 +22,14 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from random import Random
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from moto.server import create_backend_app
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
@@ -35,9 +39,11 @@ if TYPE_CHECKING:
 
     from werkzeug.serving import BaseWSGIServer
 
-__all__ = ["ACCEPT", "ANSWER", "DELAY", "LOG", "LOSE", "OVERWRITES", "main", "new_server"]
+__all__ = ["ACCEPT", "ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "OVERWRITES", "main", "new_server"]
 
-#: What a request begins with that delays each answer, as a distance does.
+#: What a request begins with that makes all objects older.
+OLDER = "/-/older/"
+#: And one that delays each answer, as a distance does.
 DELAY = "/-/delay/"
 #: And one after which only an access key is accepted, or (none named) every one again.
 ACCEPT = "/-/accept/"
@@ -243,6 +249,10 @@ class Server:
             with self._one_by_one:
                 log, self._log = self._log, []
             return Response(json.dumps(log))
+        if path.startswith(OLDER):
+            with self._one_by_one:
+                _make_older(timedelta(seconds=float(path.removeprefix(OLDER))))
+            return Response()
         if path.startswith(DELAY):
             self._delay = float(path.removeprefix(DELAY))
             return Response()
@@ -280,6 +290,12 @@ def new_server() -> BaseWSGIServer:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     # A connection that is kept open has a thread of its own.
     return make_server("127.0.0.1", 0, Server(), threaded=True)
+
+
+def _make_older(age: timedelta) -> None:
+    for bucket in s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets.values():
+        for _, key in bucket.keys.items():  # noqa: PERF102  (it has several values a key)
+            key.last_modified -= age
 
 
 def main() -> None:

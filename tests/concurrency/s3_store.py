@@ -94,6 +94,10 @@ class Store:
             pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix=prefix)
             return {found["Key"] for page in pages for found in page.get("Contents", ())}
 
+    def make_older(self, seconds: float) -> None:
+        """Let everything have been stored so much earlier."""
+        self._ask(f"/-/older/{seconds}")
+
     def delay(self, seconds: float) -> None:
         """Let each answer take so much longer from now on."""
         self._ask(f"/-/delay/{seconds}")

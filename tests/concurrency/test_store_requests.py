@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.processes]
 
+HOUR = 3600.0
 #: Verbs, given a task that is held, with the requests that they need at most where nobody else works.
 VERBS: dict[str, tuple[Callable[[Tube, int], Any], int]] = {
     "put": (lambda tube, _: tube.put("a"), 3),
@@ -183,10 +184,30 @@ def version_of(tube: Tube) -> int:
     return tube._ctx.queue.engine.tables.version(tube._ctx.table.name) or 0
 
 
+def pass_hours(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three hours pass."""
+    now = Log._seconds_now
+    store.make_older(3 * HOUR)
+    monkeypatch.setattr(Log, "_seconds_now", lambda log: now(log) + 3 * HOUR)
+
+
 @pytest.fixture
 def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints after each few commits."""
     monkeypatch.setattr(tidying, "EVERY", 4)
+
+
+def test_put_when_it_was_paused_until_another_tool_has_removed_its_file_writes_it_again(
+    store: Store, place: str, tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vacuum() -> None:
+        pass_hours(store, monkeypatch)
+        table = DeltaTable(f"{place}/work", storage_options=store.options)
+        table.vacuum(2, dry_run=False, full=True)
+
+    before_commit(monkeypatch, vacuum)
+    tube.put("a")
+    assert stored(store, place) == ["ar"]
 
 
 def test_table_when_it_was_made_anew_at_the_same_place_is_read_anew(
