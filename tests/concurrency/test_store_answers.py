@@ -1,7 +1,7 @@
 """Verbs return as usual when a real S3 store does what a request asks, and loses the answer.
 
-Where nothing answers at all they say that they do not know, and what nobody has is given back later. The simulation loses
-the answers to the requests of all verbs; here is one verb for each kind of commit.
+The simulation loses the answers to the requests of all verbs, also where nothing answers any more; here is one verb for
+each kind of commit.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
+from tests.concurrency.s3_store import COMMIT, Store
 from tests.queries import select
-from tubeq_spark import StoreError
+from tubeq_spark import CommitUnknownError, StoreError
+from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.log.next_version import NextVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue, Task, Tube
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -115,6 +118,11 @@ def empty(bench: Bench) -> Bench:
     return bench
 
 
+def commits_to(tube: Tube) -> str:
+    """The requests that commit to a tube."""
+    return COMMIT.replace(".*", f".*/{tube.name}")
+
+
 @pytest.mark.parametrize(
     ("case", "kind", "times"),
     [
@@ -162,3 +170,34 @@ def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: 
     with empty.store.losing("parquet$", times=2, kept=False):
         empty.tube.release(task.task_id)
     assert empty.stored() == "ar"
+
+
+def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
+    empty: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The numbers of tasks are leased by then.
+    empty.put("x")
+    empty.begin("put")
+    look, uri = NextVersion._read, str(path_of(empty.tube._ctx.table.name))
+
+    def later(rival: NextVersion) -> Any:
+        monkeypatch.undo()
+        empty.store.answer()
+        # If an earlier test had rivals, a request beside the commit may have found it.
+        rival._ahead = None
+        with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
+            rivals[empty.tube.name].put("z")
+        DeltaTable(uri, storage_options=empty.store.options).create_checkpoint()
+        with empty.store.client() as client:
+            key = f"{uri}/_delta_log/{rival.version:020}.json".removeprefix("s3://bucket/")
+            client.delete_object(Bucket="bucket", Key=key)
+        return look(rival)
+
+    monkeypatch.setattr(NextVersion, "_read", later)
+    with (
+        empty.store.losing(commits_to(empty.tube)),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
+        empty.tube.put("a")
+    assert caught.value.operation_id
+    assert empty.stored() == "ar zr"
