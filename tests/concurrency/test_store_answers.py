@@ -1,7 +1,7 @@
 """Verbs return as usual when a real S3 store does what a request asks, and loses the answer.
 
-The simulation loses the answers to the requests of all verbs, also where nothing answers any more; here is one verb for
-each kind of commit.
+Where nothing answers at all they say that they do not know, and what nobody has is given back later. The simulation loses
+the answers to the requests of all verbs; here is one verb for each kind of commit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.concurrency.s3_store import COMMIT, Store
+from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
+from tests.thorough import thorough
+from tests.waiting import beat
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.log.next_version import NextVersion
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from tubeq_spark import Queue, Task, Tube
 
@@ -30,6 +35,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 #: No test waits for long.
 OPTIONS = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "3"}
+DARK = OPTIONS | {"max_retries": "1", "retry_timeout": "2s"}
 _numbers = itertools.count()
 
 
@@ -201,3 +207,42 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
         empty.tube.put("a")
     assert caught.value.operation_id
     assert empty.stored() == "ar zr"
+
+
+# -- nothing answers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dark(store: Store, tmp_path: Path) -> Iterator[Bench]:
+    """A bench whose queue's heart beats when the test says so."""
+    location = f"s3://bucket/{tmp_path.name}"
+    with store.open(location, ManualClock(), DARK) as queue:
+        end_heartbeat(queue)
+        queue._context.session._stop.clear()
+        queue.cfg(ttr=FOR_EVER)
+        yield Bench(store, queue)
+
+
+@pytest.mark.parametrize("case", ["take", "takes of subqueues", *thorough("exchange")])
+def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart(
+    dark: Bench, case: str
+) -> None:
+    dark.begin(case)
+    # The first take of sub-queues writes the gates.
+    dark.tube.take_many(9)
+    given = dark.begin(case)
+
+    with (
+        dark.store.losing(commits_to(dark.tube), dark=True),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
+        CASES[case][1](dark, given)
+    assert caught.value.operation_id
+    assert "t" in dark.stored()
+
+    beat(dark.queue._context.session)
+    assert "t" not in dark.stored()
+    wanted = letters(dark.tube.take_many(9))
+    assert wanted
+    beat(dark.queue._context.session)
+    assert dark.stored().count("t") == len(wanted)
