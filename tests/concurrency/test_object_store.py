@@ -1,8 +1,7 @@
-"""Several processes share a queue on an emulated S3, and no process opens there a queue that Spark made."""
+"""On an emulated S3 a queue says who made it, and no process opens there a queue that Spark or another format made."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,8 +9,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from tests.concurrency.support import WAIT
-from tests.programs import conversing
 from tubeq_spark import StoreError
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.opened_location import OpenedLocation, require_ours
@@ -22,62 +19,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-CONSUMERS, TASKS, BATCH, UTUBES, FEW = 4, 60, 3, 7, 4
-#: Takes batches until nothing is left for a while, and tells of each task that it acked.
-CONSUMER = """
-import json, sys
-from tubeq_spark import Queue, QueueConfig
-
-location, options = sys.argv[1], json.loads(sys.argv[2])
-config = QueueConfig(clock_skew=0.0)
-with Queue(None, location, engine="native", storage_options=options, config=config) as queue:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    while tasks := queue["work"].take_many(int(sys.argv[3]), timeout=3):
-        ids = [task.task_id for task in tasks]
-        queue["work"].ack_many(ids)
-        print(*ids, flush=True)
-"""
-
-
-@pytest.mark.thorough
-def test_four_processes_when_they_consume_one_tube_on_s3_deliver_each_task_once(
-    store: Store,
-) -> None:
-    location, steps = "s3://bucket/utubettl", list[tuple[str, str]]()
-    with store.open(
-        location, fold_segments=FEW, observer=lambda *step: steps.append(step)
-    ) as queue:
-        tube = queue.create_tube("work", "utubettl")
-
-        def put(count: int) -> list[int]:
-            return [tube.put(n, utube=u).task_id for n in range(count) for u in range(UTUBES)]
-
-        ids = put(TASKS // UTUBES)
-        consumers = [
-            conversing(CONSUMER, location, json.dumps(store.options), str(BATCH))
-            for _ in range(CONSUMERS)
-        ]
-        for consumer in consumers:
-            assert consumer.stdout is not None
-            assert consumer.stdout.readline() == "ready\n"
-        for consumer in consumers:
-            assert consumer.stdin is not None
-            print(file=consumer.stdin, flush=True)
-        # Small segments, which are merged while they consume.
-        ids += put(FEW)
-        acked = [list(map(int, each.communicate(timeout=WAIT)[0].split())) for each in consumers]
-
-        assert sorted(task_id for some in acked for task_id in some) == sorted(ids)
-        assert sum(map(bool, acked)) > 1, "one of them got everything"
-        assert ("committed", "fold") in steps
-        counted = queue.statistics("work")
-        assert counted["tasks"]["total"] == 0
-        assert (counted["calls"]["take"], counted["calls"]["ack"]) == (len(ids), len(ids))
-
 
 def test_s3_when_two_commit_one_version_refuses_the_second(store: Store) -> None:
-    """What the emulation must do for the tests above to mean anything."""
+    """What the emulation must do for tests on it to mean anything."""
     rows = pa.table({"a": [1]})
     uri = "s3://bucket/plain"
     write_deltalake(uri, rows, storage_options=store.options)

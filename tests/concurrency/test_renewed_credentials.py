@@ -94,14 +94,3 @@ def test_commit_when_its_credentials_are_refused_is_made_once(
         tube.put("b")
         assert [status for _, status in store.commits()] == [200]
         assert [task.data for task in tube.take_many(3)] == ["a", "b"]
-
-
-def test_queue_when_its_credentials_are_ten_minutes_old_gets_others_before_they_expire(
-    store: Store, clock: ManualClock, tmp_path: Path
-) -> None:
-    with working(store, tmp_path.name) as (program, accept, _, tube):
-        program.key = "second"
-        clock.advance(600)
-        tube.put("a")
-        accept("second")
-        assert tube.take(0) is not None

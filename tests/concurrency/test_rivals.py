@@ -19,9 +19,8 @@ from tests.concurrency.support import (
     names,
     stored,
 )
-from tests.thorough import thorough, without_spark
+from tests.thorough import without_spark
 from tubeq_spark import (
-    FailedTasks,
     Queue,
     QueueConfig,
     TubeBusyError,
@@ -29,7 +28,6 @@ from tubeq_spark import (
     TubeNotFoundError,
     TubeqError,
 )
-from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,65 +38,33 @@ if TYPE_CHECKING:
 #: Verbs of this session and their operations, given the ids of all tasks, of which it holds those before `n`.
 VERBS: dict[str, tuple[str, Callable[[World, list[int], int], Any]]] = {
     "take": ("take", lambda w, _i, _n: w.tube.take_many(2)),
-    "exchange": ("exchange", lambda w, i, _: w.tube.exchange(ack=i[:1], take=1)),
     "ack": ("ack", lambda w, i, n: w.tube.ack_many(i[:n])),
     "ack of the last": ("ack", lambda w, i, n: w.tube.ack_many(i[n - 1 : n])),
-    "release": ("release", lambda w, i, n: w.tube.release_many(i[:n])),
-    "renewal": ("renew", lambda w, i, n: w.tube._settle(settle.RENEW, i[:n])),
-    "bury": ("bury", lambda w, i, _: w.tube.bury_many(i[:2])),
-    "kick": ("kick", lambda w, _i, _n: w.tube.kick(None, where="attempts = 0")),
     "truncate": ("truncate", lambda w, _i, _n: w.tube.truncate()),
-    "put": ("put", lambda w, _i, _n: w.tube.put_many(["e"])),
-    "batch": ("release", lambda w, i, _: processed(w, i[:2])),
 }
 RIVALS: dict[str, Callable[[World, list[int]], object]] = {
     "take": lambda w, _: w.rival.take_many(1),
     "sweep": lambda w, _: w.rivals.sweep(),
     "bury": lambda w, i: w.rival.bury(i[0]),
-    "delete": lambda w, i: w.rival.delete(i[0]),
-    "release": lambda w, _: w.rival.release_all(),
-    "kick": lambda w, i: (w.rival.kick_many(i[:1]), w.rival.take(0), w.rival.bury(i[0])),
     "put and take": lambda w, _: (w.rival.put("e"), w.rival.take_many(5)),
-    "truncate": lambda w, _: w.rival.truncate(),
 }
-#: The verb, how many of the tasks a, b, c and d it holds, the rival, whether all leases end before that, what the verb
+#: Two for each kind of statement. The verb, how many of the tasks a, b, c and d it holds, the rival, whether all leases end before that, what the verb
 #: returns or how it is refused, and the tasks then.
 CASES = (
     ("take", 0, "take", False, "bc", "at bt ct dr"),
-    ("exchange", 2, "take", False, "d", "bt ct dt"),
     ("ack", 2, "sweep", True, "NotTakenError", "ar br cr dr"),
-    ("ack", 1, "take", True, "NotTakenError", "at br cr dr"),
     ("ack of the last", 3, "bury", False, "c", "a! bt dr"),
-    ("ack", 3, "delete", False, "NotTakenError", "bt ct dr"),
-    ("release", 2, "release", False, "NotTakenError", "ar br cr dr"),
-    ("renewal", 2, "delete", False, "NotTakenError", "bt cr dr"),
-    ("bury", 0, "delete", False, "TaskNotFoundError", "br cr dr"),
-    ("kick", 0, "kick", False, 2, "a! br cr dr"),
     ("truncate", 0, "put and take", False, None, "et"),
-    ("put", 1, "truncate", False, "e", "er"),
-    ("batch", 0, "delete", False, (2, 1), "br"),
 )
-#: On Spark, two for each kind of statement.
-ON_SPARK = (CASES[0], CASES[2], CASES[4], CASES[10])
 
 
-def processed(world: World, failed: list[int]) -> tuple[int, int]:
-    """Process all tasks as a batch that fails at some; how many it says to be done, and failed."""
-    report = world.tube.take_arrow(9).process(lambda _: FailedTasks(dict.fromkeys(failed, "bad")))
-    return report.done, report.failed
-
-
-@pytest.mark.parametrize(
-    ("verb", "held", "rival", "is_late", "result", "after"),
-    [*thorough(*ON_SPARK), *without_spark(*(case for case in CASES if case not in ON_SPARK))],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("verb", "held", "rival", "is_late", "result", "after"), CASES)
 def test_verb_when_a_rival_commits_first_is_decided_anew(
     world: World, verb: str, held: int, rival: str, is_late: bool, result: object, after: str
 ) -> None:
     ids = world.put("abcd")
     world.tube.take_many(held)
-    if verb == "kick":
-        world.rival.bury_many(ids[:3])
     operation, act = VERBS[verb]
 
     def come_first() -> None:
@@ -183,23 +149,6 @@ def new_tube(world: World, name: str) -> tuple[Tube, Tube]:
     return world.mine[name], rival
 
 
-@pytest.mark.without_spark
-def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_tasks(
-    world: World,
-) -> None:
-    world.rivals.create_tube("made_anew", "fifottl").put("a", delay=1)
-    world.clock.advance(1)
-
-    def make_anew() -> None:
-        world.rivals["made_anew"].drop()
-        world.rivals.create_tube("made_anew").put("b")
-
-    with world.probe.interrupted("read", "end_due", make_anew):
-        world.mine.sweep()
-
-    assert stored(world.rivals["made_anew"]) == "br"
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["take", *without_spark("put")])
 def test_verb_when_a_rival_drops_the_tube_is_refused(world: World, verb: str) -> None:
@@ -229,29 +178,6 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
     assert stored(world.rivals[mine.name]) == "at br"
     assert names(rival.ack_many(ids_of(rival.tasks_by_state("t")))) == "a"
     mine.drop()
-
-
-@pytest.mark.without_spark
-@pytest.mark.parametrize("finishes", ["drop", "sweep", "create_tube"])
-def test_drop_when_another_program_comes_before_its_last_commit_has_dropped_the_tube(
-    world: World, finishes: str
-) -> None:
-    mine, rival = new_tube(world, f"dropped_before_{finishes}")
-
-    def finish() -> None:
-        if finishes == "drop":
-            with pytest.raises(TubeNotFoundError):
-                rival.drop()
-        elif finishes == "sweep":
-            world.rivals.sweep()
-        else:
-            world.rivals.create_tube(mine.name).put("c")
-
-    with world.probe.interrupted("committed", "drop", finish):
-        mine.drop()
-
-    assert (mine.name in world.rivals.tubes()) == (finishes == "create_tube")
-    assert stored(world.rivals.create_tube(mine.name, if_not_exists=True)) in ("", "cr")
 
 
 @pytest.mark.thorough

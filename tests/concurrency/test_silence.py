@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.concurrency.support import FOR_EVER, end_heartbeat, names
+from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
@@ -99,7 +99,11 @@ def table(tube: Tube) -> str:
 
 @pytest.mark.parametrize(
     ("verb", "way"),
-    [*product(("put", "take", "ack"), WAYS), *thorough(*product(("peek", "truncate"), WAYS))],
+    [
+        *product(("put", "ack"), WAYS),
+        ("take", "every request hangs"),
+        *thorough(*product(("peek", "truncate"), WAYS)),
+    ],
 )
 def test_verb_when_the_store_is_silent_or_busy_ends_after_few_failures_and_says_what_is_known(
     store: Store, tube: Tube, held: int, verb: str, way: str
@@ -126,13 +130,6 @@ def test_verb_when_the_store_is_silent_or_busy_ends_after_few_failures_and_says_
         # An ack begins with its commit, all others with a look.
         assert type(error) is (CommitUnknownError if verb == "ack" else StoreError)
         assert failed <= FEW
-
-
-def test_opening_when_every_request_hangs_ends_after_a_few(store: Store, tmp_path: Path) -> None:
-    store.requests()
-    with store.losing("", kind="hang", times=None, kept=False), pytest.raises(StoreError):
-        store.open(f"s3://bucket/{tmp_path.name}", options=SHORT)
-    assert 0 < len(store.requests()) <= FEW
 
 
 def test_opening_when_a_request_hangs_lets_other_threads_run(store: Store, tmp_path: Path) -> None:
@@ -174,45 +171,7 @@ def test_put_arrow_when_it_is_large_is_sent_by_a_client_that_has_time_for_it(
         assert opened.statistics("large")["tasks"]["total"] == 20_001
 
 
-@pytest.mark.parametrize("kind", ["hang", *thorough("503")])
-def test_put_when_the_data_before_its_commit_is_not_answered_says_that_nothing_was_written(
-    store: Store, tube: Tube, kind: str
-) -> None:
-    with (
-        store.losing("PUT .*parquet$", kind=kind, times=None, kept=False, dark=True),
-        pytest.raises(StoreError) as caught,
-    ):
-        tube.put("c")
-    assert type(caught.value) is StoreError
-    assert not [row for row in store.commits() if row[1] is None]
-    assert table(tube) == "at br"
-
-
-@pytest.mark.parametrize("way", ["hang", *thorough("reset")])
-def test_put_when_its_commit_is_sent_and_nothing_answers_any_more_says_that_nobody_knows(
-    store: Store, tube: Tube, way: str
-) -> None:
-    with (
-        store.losing(kind=way, times=None, dark=True),
-        pytest.raises(CommitUnknownError) as caught,
-    ):
-        tube.put("c")
-    assert caught.value.operation_id
-    assert table(tube) == "at br cr"
-
-
 # -- waiting --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["hang", *thorough("503", "reset")])
-def test_take_when_the_store_fails_for_a_moment_waits_through_it(
-    store: Store, queue: Queue, clock: Hooked, kind: str
-) -> None:
-    tube = queue.create_tube("work")
-    tube.put("a")
-    clock.nap = store.answer
-    store.lose("", kind=kind, times=None, kept=False)
-    assert names([tube.take(timeout=60)]) == "a"
 
 
 @pytest.mark.parametrize(("status", "waits"), [("503", 3), ("403", 0)])

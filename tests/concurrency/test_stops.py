@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import PAST_TTR, Probe, World, ids_of, names, spoil, stored
-from tests.thorough import thorough, without_spark
-from tubeq_spark import Bury, FailedTasks, Queue, TubeNotFoundError
+from tests.concurrency.support import PAST_TTR, Probe, World, ids_of, names, stored
+from tubeq_spark import Queue, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.concurrency.support import OpenQueue
-    from tubeq_spark import Batch, Tube
+    from tubeq_spark import Tube
 
 MOST_COMMITS = 12
 
@@ -30,31 +29,11 @@ def taken(world: World, letters: str) -> list[int]:
     return ids_of(world.tube.take_many(2))
 
 
-def spoilt(world: World) -> None:
-    """Tasks of which the first cannot be read."""
-    spoil(world.rival, ids_of(world.rival.put_many(["a", "b"]))[0], "a")
-
-
 def one_that_closes(world: World) -> Queue:
     queue = world.open_queue(observer=world.probe)
     world.rival.put_many(["a", "b"])
     assert names(queue["shared"].take_many(2)) == "ab"
     return queue
-
-
-def batch_after_an_error(world: World) -> Batch:
-    """A batch of a tube that has the columns that the first error adds."""
-    world.rival.put("x")
-    world.rival.take_arrow(1).release(error="first")
-    world.rival.truncate()
-    world.put("abcd")
-    return world.tube.take_arrow(4)
-
-
-def process(world: World, batch: Batch) -> None:
-    """Bury the second task, and fail at the third."""
-    ids = ids_of(world.rival.tasks_by_state("t"))
-    batch.process(lambda _: FailedTasks({ids[1]: Bury("never"), ids[2]: "bad"}))
 
 
 #: By verb: what makes what it works on, the verb, and the tube before it and after each of its commits to the tube.
@@ -64,11 +43,6 @@ CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], t
         lambda w, key: w.tube.put_df(w.frame("ab"), key=key),
         ("", "ar br"),
     ),
-    "take where the head cannot be read": (
-        spoilt,
-        lambda w, _: w.tube.take(0),
-        ("ar br", "a! br", "a! bt"),
-    ),
     "ack": (lambda w: taken(w, "ab"), lambda w, ids: w.tube.ack_many(ids), ("at bt", "")),
     "exchange": (
         lambda w: taken(w, "abc"),
@@ -76,28 +50,11 @@ CASES: dict[str, tuple[Callable[[World], Any], Callable[[World, Any], object], t
         ("at bt cr", "bt ct"),
     ),
     "close": (one_that_closes, lambda _, queue: queue.close(), ("at bt", "ar br")),
-    "sweep that compacts": (
-        lambda w: w.put_each("abcdef"),
-        lambda w, _: w.mine.sweep(),
-        ("ar br cr dr er fr", "ar br cr dr er fr"),
-    ),
-    "batch that fails at some": (
-        batch_after_an_error,
-        process,
-        ("at bt ct dt", "at b! ct dt", "at b! cr dt", "b! cr"),
-    ),
 }
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        *thorough("put_df with a key", "ack", "exchange", "close"),
-        *without_spark(
-            "take where the head cannot be read", "sweep that compacts", "batch that fails at some"
-        ),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("verb", CASES)
 def test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done(
     world: World, verb: str
 ) -> None:
@@ -120,22 +77,6 @@ def test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_d
         if stage == len(stages) - 1:
             break
     assert seen == set(range(len(stages)))
-
-
-def test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice(world: World) -> None:
-    # A horizon of one millisecond: each step of the clock needs a new bound.
-    tube = world.open_queue(observer=world.probe, number_horizon=0.001)["shared"]
-    letters = iter("abcdefgh")
-
-    for operation in ("lease_slot", "extend_slot"):
-        world.clock.advance(1)
-        for commits in (0, 1):
-            assert world.probe.stopped_after(commits, lambda: tube.put(next(letters)))
-        # The put begins, then come the numbers.
-        assert world.probe.events[-1] == ("committed", operation)
-        tube.put(next(letters))
-
-    assert stored(tube) == " ".join(sorted(stored(tube).split()))
 
 
 # -- tubes ----------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -134,7 +133,7 @@ def commits_to(tube: Tube) -> str:
     ("case", "kind", "times"),
     [
         *((case, "reset", None) for case in CASES),
-        *((case, "500", 1) for case in CASES),
+        ("put", "500", 1),
         ("take", "hang", 1),
     ],
 )
@@ -149,23 +148,6 @@ def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_
 
     sent = Counter(line for line, _ in bench.store.commits())
     assert {*sent.values()} == {1}
-    assert bench.stored() == after
-
-
-@pytest.mark.parametrize("case", ["put", "take", *thorough("ack")])
-def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
-    bench: Bench, case: str
-) -> None:
-    given = bench.begin(case)
-    _, act, result, after = CASES[case]
-
-    with bench.store.losing(commits_to(bench.tube), times=2, kept=False):
-        assert act(bench, given) == result
-
-    # Beside those of its session.
-    sent = [row for row in bench.store.commits() if re.search(commits_to(bench.tube), row[0])]
-    assert {line for line, _ in sent} == {sent[0][0]}
-    assert [status for _, status in sent] == [None, None, 200]
     assert bench.stored() == after
 
 
@@ -264,18 +246,3 @@ def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart
     assert wanted
     beat(dark.queue._context.session)
     assert dark.stored().count("t") == len(wanted)
-
-
-def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(dark: Bench) -> None:
-    dark.put("ab")
-    held = dark.tube.take_many(1)
-
-    with (
-        dark.store.losing(commits_to(dark.tube), dark=True, kept=False),
-        pytest.raises(CommitUnknownError),
-    ):
-        dark.tube.take(0)
-    beat(dark.queue._context.session)
-
-    assert dark.stored() == "at br"
-    assert letters(dark.tube.ack_many([task.task_id for task in held])) == "a"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import (
-    PAST_TTR,
     TTR,
     Hosts,
     ids_of,
@@ -20,7 +19,6 @@ from tests.concurrency.support import (
     stored,
     two_hosts,
 )
-from tests.thorough import without_spark
 from tubeq_spark import PutItem
 
 if TYPE_CHECKING:
@@ -37,11 +35,6 @@ class Subqueues(Hosts):
     def put(self, letters: str, utube: str = "u") -> list[int]:
         """Tasks of one sub-queue."""
         return ids_of(self.rival.put_many(list(letters), utube=utube))
-
-    def held(self) -> set[str | None]:
-        """The sub-queues with taken tasks."""
-        seen = self.rival._ctx.gates.read_with_taken(0, with_rows=False, skips=False)
-        return set(seen.counts())
 
 
 @pytest.fixture(scope="module")
@@ -74,29 +67,8 @@ def test_take_when_a_rival_takes_the_subqueue_first_looks_elsewhere(hosts: Subqu
     assert stored(hosts.tube) == "at br xt"
 
 
-@pytest.mark.without_spark
-def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues) -> None:
-    hosts.put("abc")
-    held = hosts.tube.take_many(1)
-    hosts.probe.events.clear()
-
-    def look() -> None:
-        assert hosts.rival.take(0) is None
-
-    with hosts.probe.interrupted("decided", "exchange", look):
-        held = hosts.tube.exchange(ack=ids_of(held), take=2, per_utube=2)
-
-    assert names(held) == "bc"
-    assert {op for step, op in hosts.probe.events if step == "committed"} == {"exchange"}
-    # Held until all of it is done.
-    hosts.tube.ack(held[0].task_id)
-    assert hosts.held() == {"u"}
-    hosts.tube.ack(held[1].task_id)
-    assert hosts.held() == set()
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("verb", ["take", "exchange", *without_spark("ack", "sweep")])
+@pytest.mark.parametrize("verb", ["take", "exchange"])
 def test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue(
     hosts: Subqueues, verb: str
 ) -> None:
@@ -105,28 +77,18 @@ def test_verb_when_it_stops_between_any_two_commits_blocks_no_subqueue(
         hosts.put("ab")
         hosts.put("x", "v")
         held = [] if verb == "take" else ids_of(hosts.tube.take_many(1))
-        if verb == "sweep":
-            hosts.clock.advance(PAST_TTR)
         act = {
             "take": partial(hosts.tube.take, 0),
-            "ack": partial(hosts.tube.ack_many, held),
             "exchange": partial(hosts.tube.exchange, ack=held, take=1),
-            "sweep": hosts.mine.sweep,
         }[verb]
         if not hosts.probe.stopped_after(commits, act):
             break
         done, undone = {
             "take": ("at br xr", "ar br xr"),
-            "ack": ("br xr", "at br xr"),
             "exchange": ("bt xr", "at br xr"),
-            "sweep": ("ar br xr", "at br xr"),
         }[verb]
         assert stored(hosts.rival) in (done, undone)
         is_free = "t" not in stored(hosts.rival)
-        first = "b" if verb == "ack" else "a"
-        # The end of a lease counts before it is written.
-        assert names(hosts.rival.take_many(2)) == (
-            f"{first}x" if is_free or verb == "sweep" else "x"
-        )
-    assert stored(hosts.tube).count("t") == {"take": 1, "exchange": 1}.get(verb, 0)
+        assert names(hosts.rival.take_many(2)) == ("ax" if is_free else "x")
+    assert stored(hosts.tube).count("t") == 1
     assert commits > 1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Empty tables, to be copied."""
     root = tmp_path_factory.mktemp("empty")
-    Place(root, 0).create()
+    Place(root).create()
     return root
 
 
@@ -51,14 +51,14 @@ def queue(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
 def place(empty: Path, tmp_path: Path) -> Place:
     """A location with empty tables."""
     shutil.copytree(empty, tmp_path, dirs_exist_ok=True)
-    return Place(tmp_path, -(10**9))
+    return Place(tmp_path)
 
 
 @pytest.fixture
 def rival(place: Place, tmp_path: Path) -> Place:
     """Another process there."""
     assert place.engine.tables.is_table(place.tube)
-    return Place(tmp_path, -2 * 10**9)
+    return Place(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -291,6 +291,6 @@ def _sessions(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 def place_of(root: Path) -> Place:
     """A place with all these rows, which has to read what was written."""
-    writing = Place(root, -1).create()
+    writing = Place(root).create()
     fill(writing)
-    return Place(root, -1_000)
+    return Place(root)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tests.queries import everything
 from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
@@ -21,17 +18,15 @@ from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import GateIncrements, insert_schema
 from tubeq_spark.storage.statement import Note, new_operation_id
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.storage.tables.take_gates import Gates
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
@@ -44,50 +39,33 @@ OWNER = "owner/1"
 
 
 class PausedWriter(Writer):
-    """Lets a rival commit between a decision and its commit. It can commit behind the rival, as on an object store."""
+    """Lets a rival commit between a decision and its commit."""
 
     rival: Callable[[], object] | None = None
-    goes_behind = False
 
     def commit(self, table: PlainTable, base: Base, change: Change) -> None:
         rival, self.rival = self.rival, None
         if rival is not None:
             rival()
-        if self.goes_behind:
-            later = table.newest()
-            found = change if later is base.snapshot else change.on(later)
-            if found is None:
-                msg = "a rival has changed what was read"
-                raise EngineError(msg, Outcome.CONFLICT)
-            base, change = replace(base, snapshot=later), found
         super().commit(table, base, change)
 
 
 class Place:
     """One process at a location of one tube."""
 
-    def __init__(
-        self,
-        root: Path,
-        first: int,
-        order: tuple[str, ...] = ("task_id",),
-    ) -> None:
+    def __init__(self, root: Path, order: tuple[str, ...] = ("task_id",)) -> None:
         """Use what is there.
 
         Args:
             root: The directory of the tables.
-            first: Keeps the numbers of two processes apart.
             order: Columns that give the order of tasks.
         """
         self.engine = NativeEngine()
         self.engine.writer = self.writer = PausedWriter(self.engine._handles.files)
-        self.first = first
         #: The directory of the tube's log.
         self.log = root / "tube" / "_delta_log"
         #: The operation id of the last statement that was run.
         self.newest = 0
-        numbers = itertools.count(first, -1)
-        self.fresh = lambda: next(numbers)
         self.tube, self.registered, self.sessions_table = (
             path_table(str(root / name)) for name in ("tube", "tubes", "sessions")
         )
@@ -95,8 +73,6 @@ class Place:
         self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
         self.statements = TubeWriter(self.table)
         self.takes = TakeWriter(self.table)
-        self.put_gate = PutGate(self.engine, self.table, self.tasks)  # type: ignore[arg-type]
-        self.gates = Gates(self.engine, self.table)  # type: ignore[arg-type]
 
     def create(self, *, payload: str | None = None, change_feed: bool = False) -> Place:
         """Create all tables."""
@@ -117,33 +93,20 @@ class Place:
     def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:
         return self.run(self.statements.put(new_rows(segment, ids, **columns), len(ids), [segment]))
 
-    def taking(
-        self,
-        chosen: Mapping[int, Sequence[int]],
-        to: int,
-        *,
-        acked: Sequence[StoredTask] = (),
-        increments: GateIncrements | None = None,
-        utube: str | None = None,
-    ) -> Statement:
-        """The statement that takes tasks, by their ids in each segment."""
+    def take(self, chosen: Mapping[int, Sequence[int]], to: int) -> Affected:
+        """Take tasks, by their ids in each segment."""
         rows = [(segment, task_id) for segment, ids in chosen.items() for task_id in ids]
         tasks = pa.table(
             {
                 "segment": pa.array([segment for segment, _ in rows], pa.int64()),
                 "task_id": pa.array([task_id for _, task_id in rows], pa.int64()),
-                "utube": pa.array([utube] * len(rows), pa.string()),
+                "utube": pa.nulls(len(rows), pa.string()),
                 "pri": pa.array([99] * len(rows), pa.int64()),
             }
         )
         numbers = pa.array([to] * len(rows), pa.int64())
         lease = NewLease(OWNER, NOW)
-        return self.takes.take(
-            tasks, numbers, numbers, lease, increments or GateIncrements(), acked
-        )
-
-    def take(self, chosen: Mapping[int, Sequence[int]], to: int) -> Affected:
-        return self.run(self.taking(chosen, to))
+        return self.run(self.takes.take(tasks, numbers, numbers, lease, GateIncrements(), ()))
 
     def ready(self, limit: int, where: Expression | None = None) -> list[int]:
         """The ids of the first tasks that match a condition. By default it matches ready tasks."""
@@ -158,11 +121,6 @@ class Place:
         keys = named(*names, "task_id", "segment")
         found = self.engine.rows(Select(self.tube, keys, order=("task_id", "segment")))
         return [tuple(row[name] for name in names) for row in found]
-
-    def everything(self) -> list[list[str]]:
-        """The rows of all tables, as text, in no order of theirs."""
-        names = (self.tube, self.registered, self.sessions_table)
-        return [sorted(map(str, self.engine.rows(everything(name)))) for name in names]
 
     def version(self, table: str) -> int:
         return int(self.engine.tables.history_rows(table, 1)[0]["version"])

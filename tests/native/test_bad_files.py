@@ -163,20 +163,6 @@ def test_verbs_on_named_tasks_when_a_file_is_lost_fail_for_its_tasks_only(
     assert other["work"].delete(first.task_id).data == "first"
 
 
-def test_batch_when_the_file_of_its_lease_segment_is_lost_is_not_read_as_empty(
-    tmp_path: Path, queue: Queue
-) -> None:
-    queue.create_tube("work").put_many(range(3))
-    batch = queue["work"].take_arrow(3)
-    with lost(tmp_path / "work") as file:
-        for verb in (batch.ack, batch.release, lambda: batch.table):
-            with pytest.raises(StoreError):
-                verb()
-        assert str(file) in files_of(tmp_path / "work")
-    assert batch.table.num_rows == 3
-    assert batch.ack() == 3
-
-
 # -- sub-queues -------------------------------------------------------------------------------------
 
 
@@ -194,20 +180,6 @@ def test_sub_queues_of_a_lost_file_wait_and_the_others_go_on(
     with lost(tmp_path / "work", version):
         assert told(other["work"].take_many(4)) == others
     assert told(other["work"].take_many(4)) == [version - 1]
-
-
-def test_sub_queue_when_the_file_of_its_lease_segment_is_lost_stays_taken(
-    tmp_path: Path, queue: Queue, other: Queue
-) -> None:
-    filled(queue)
-    task = queue["work"].take(0)
-    with lost(tmp_path / "work"):
-        other.sweep()
-        assert told(other["work"].take_many(4, per_utube=2)) == [1, 3, 4]
-        other.sweep()
-    assert other["work"].take(0) is None
-    queue["work"].ack(task.task_id)
-    assert told(other["work"].take_many(4)) == [2]
 
 
 def _one_by_one(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:

@@ -42,7 +42,7 @@ def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_p
         "operationMetrics": {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "0"},
     }
     commit.write_text("\n".join([json.dumps({"commitInfo": info}), *actions, ""]))
-    assert found(Place(tmp_path, -7), place.newest) == (1, Affected(inserted=1))
+    assert found(Place(tmp_path), place.newest) == (1, Affected(inserted=1))
 
 
 def test_ack_when_files_have_no_statistics_counts_what_was_there(
@@ -54,7 +54,7 @@ def test_ack_when_files_have_no_statistics_counts_what_was_there(
     for action in actions:
         action.get("add", {}).pop("stats", None)
     commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
-    fresh = Place(tmp_path, -7)
+    fresh = Place(tmp_path)
     ack = fresh.statements.delete_segments([5])
     assert fresh.run(ack) == Affected(deleted=2)
     assert found(fresh, fresh.newest) == (2, Affected(deleted=2))
@@ -74,7 +74,7 @@ def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) ->
     assert place.run(once(4)) == Affected()
     assert len(place.stored()) == 2
     # Without its moment Spark would take it for expired.
-    fresh = Place(place.log.parents[1], -7)
+    fresh = Place(place.log.parents[1])
     _, at_ms = fresh.engine._handles.table(fresh.tube).newest().transactions["app"]
     assert at_ms is not None
 
@@ -97,18 +97,18 @@ def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_
     place.put(5, [50])
     place.engine.tables.vacuum(place.tube)
     shutil.rmtree(tmp_path / "tube")
-    anew = Place(tmp_path, -2 * 10**9).create()
+    anew = Place(tmp_path).create()
     for task in range(newer):
         anew.put(6 + task, [60 + task])
     for file in tmp_path.glob("tube/segment=*/*.parquet"):
         aged(file.parent, 24 * HOUR)
     place.engine.tables.vacuum(place.tube)
     stored = [(6 + task, 60 + task, "r") for task in range(newer)]
-    assert place.stored() == Place(tmp_path, -7).stored() == stored
+    assert place.stored() == Place(tmp_path).stored() == stored
 
 
 def test_take_when_the_tube_has_a_change_feed_writes_both_forms_of_its_rows(tmp_path: Path) -> None:
-    place = Place(tmp_path, -7).create(change_feed=True)
+    place = Place(tmp_path).create(change_feed=True)
     place.put(5, [50, 51])
     place.take({5: [50]}, -5)
 

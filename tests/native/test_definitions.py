@@ -57,7 +57,7 @@ def made_by_the_library(directory: Path, new: NewTable, text: str) -> Path:
 @pytest.mark.parametrize("number", range(5))
 def test_new_table_is_as_the_library_makes_it(tmp_path: Path, number: int) -> None:
     new = definitions(tmp_path)[number]
-    Place(tmp_path, -1).engine.tables.create(new)
+    Place(tmp_path).engine.tables.create(new)
     ours = actions(tmp_path / "made", 0)
     text = ours["metaData"]["schemaString"]
     theirs = actions(made_by_the_library(tmp_path / "theirs", new, text), 0)

@@ -63,7 +63,7 @@ def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Plac
         checkpoints.write(log_files_of(log), found, at_ms + hours * HOUR)
         assert len(told_gone(log, found.version)) == gone, hours
         assert len(reading.newest(log_files_of(log)).transactions) == known
-    agrees_with_the_library(seen(Place(log.parents[1], -7)), DeltaTable(str(log.parent)))
+    agrees_with_the_library(seen(Place(log.parents[1])), DeltaTable(str(log.parent)))
 
 
 def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(

@@ -111,5 +111,5 @@ def test_table_when_its_feed_was_switched_on_by_the_protocol_of_today_keeps_it_i
     place.engine.tables.vacuum(place.tube)
     (log / f"{version:020}.json").unlink()
     assert sorted(shape_of(log).protocol["writerFeatures"]) == features
-    assert Place(log.parents[1], -7).put(6, [60]).inserted == 1
+    assert Place(log.parents[1]).put(6, [60]).inserted == 1
     assert sorted(DeltaTable(str(log.parent)).protocol().writer_features or ()) == features

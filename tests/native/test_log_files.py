@@ -202,17 +202,6 @@ def test_shorten_when_there_is_a_whole_checkpoint_removes_what_lies_before_it(
     assert shorten(tmp_path, VERSIONS + 30, now - 10) == 0
 
 
-def test_shorten_when_a_version_is_young_keeps_it_and_what_it_is_read_from(tmp_path: Path) -> None:
-    log = tmp_path / "_delta_log"
-    log_of(log, VERSIONS + 30, {10: "", 20: ""}, 20)
-    aged(log, HOUR)
-    young = log / f"{17:020}.json"
-    now = young.stat().st_mtime + HOUR
-    os.utime(young, (now, now))
-    shorten(tmp_path, VERSIONS + 30, now - 10)
-    assert versions(log)[0] == 10
-
-
 def test_shorten_removes_what_stopped_writers_left_behind_an_hour_ago(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log_of(log, 3, {}, None)

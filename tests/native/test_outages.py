@@ -68,11 +68,10 @@ class Leaps(ManualClock):
         super().sleep(max(seconds, 20.0))
 
 
-def filled(queue: Any, tasks: int, type_name: str = "fifottl") -> Tube:
+def filled(queue: Any, tasks: int) -> Tube:
     """A tube with this number of tasks; it buries them after three attempts."""
-    tube: Tube = queue.create_tube("mail", type_name, max_attempts=3)
-    more = {"utube": "a"} if type_name == "utube" else {}
-    tube.put_many(range(tasks), **more)
+    tube: Tube = queue.create_tube("mail", "fifottl", max_attempts=3)
+    tube.put_many(range(tasks))
     return tube
 
 
@@ -96,44 +95,6 @@ def test_work_when_the_handler_is_down_for_a_while_keeps_the_tasks(
         "taken; in 10 s one is tried"
     )
     assert ended.startswith("mail: a task succeeded: after ")
-
-
-def test_metrics_and_health_when_a_loop_waits_say_so() -> None:
-    clock = ManualClock()
-    with InMemoryQueue(clock) as queue:
-        tube = filled(queue, 30)
-        seen = []
-        fails = fails_for(clock, OUTAGE)
-
-        def handler(task: Task) -> None:
-            seen.append(queue.metrics().tubes["mail"].failing_workers)
-            fails(task)
-
-        run_until_done(tube, handler)
-        assert seen[:10] == [0] * 10
-        assert 1 in seen
-        assert seen[-1] == queue.metrics().tubes["mail"].failing_workers == 0
-
-
-@pytest.mark.parametrize("type_name", ["fifo", "utube"])
-def test_work_when_a_type_without_delays_is_down_keeps_the_tasks(type_name: str) -> None:
-    clock = ManualClock()
-    with InMemoryQueue(clock) as queue:
-        tube = filled(queue, 50, type_name)
-        report = run_until_done(tube, fails_for(clock, OUTAGE))
-        # Without delays the first task is tried again and again: ten failures bury three tasks.
-        assert (report.done, report.buried) == (47, 3)
-
-
-@pytest.mark.parametrize("type_name", ["fifottl", "utube"])
-def test_work_when_few_tasks_wait_for_a_long_outage_keeps_them(type_name: str) -> None:
-    clock = Leaps()
-    with InMemoryQueue(clock) as queue:
-        tube = queue.create_tube("mail", type_name, max_attempts=3)
-        for n in range(8):
-            tube.put(n, **({"utube": str(n)} if type_name == "utube" else {}))
-        report = run_until_done(tube, fails_for(clock, 3_000))
-        assert (report.done, report.buried) == (8, 0)
 
 
 def test_work_when_a_tube_has_only_bad_tasks_buries_them_in_the_end() -> None:
@@ -166,26 +127,6 @@ def test_work_when_bad_tasks_come_first_tries_one_of_the_others(idle: float) -> 
     assert seen[:11] == [("bad", 1)] * 10 + [("good", 1)]
     # The tasks that were taken with it were given back, and such a take does not count as an attempt.
     assert [attempts for data, attempts in seen if data == "good"] == [1] * 50
-
-
-def test_work_when_the_tube_is_empty_after_an_outage_waits_for_nothing() -> None:
-    clock = ManualClock()
-    with InMemoryQueue(clock) as queue:
-        tube = filled(queue, 10)
-        waits: list[tuple[float, int]] = []
-
-        def look(_: object) -> None:
-            waits.append((clock.monotonic(), queue.metrics().tubes["mail"].failing_workers))
-            if clock.monotonic() > 5:
-                tube.truncate()
-            if clock.monotonic() > 30:
-                stop.set()
-
-        stop = threading.Event()
-        run(tube, fails_for(clock, 1_000), Ears(look), stop=stop)
-
-    assert 1 in [failing for at, failing in waits if at < 5]
-    assert {failing for at, failing in waits if 11 < at < 30} == {0}
 
 
 def test_work_when_tasks_come_into_the_empty_tube_still_tries_one(

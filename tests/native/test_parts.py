@@ -28,7 +28,7 @@ SEGMENTS = {n: [10 * n, 10 * n + 1] for n in range(1, 6)}
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A location with some segments; a statement reads one file at a time."""
     monkeypatch.setattr(small_files, "PART_BYTES", 0)
-    opened = Place(tmp_path, -1_000).create()
+    opened = Place(tmp_path).create()
     for segment, ids in SEGMENTS.items():
         opened.put(segment, ids)
     return opened
@@ -59,7 +59,7 @@ def test_take_from_many_files_is_one_commit(place: Place) -> None:
 
 
 def test_take_when_a_rival_was_first_leaves_no_files(place: Place, tmp_path: Path) -> None:
-    rival = Place(tmp_path, -2_000)
+    rival = Place(tmp_path)
     place.writer.rival = lambda: rival.take({3: [30]}, -60)
 
     with pytest.raises(EngineError):
@@ -99,6 +99,7 @@ with Queue(None, sys.argv[1], engine="native") as queue:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of a process from /proc")
 def test_take_and_partial_ack_of_many_tasks_need_the_memory_of_a_part(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_tasks_when_they_are_taken_by_pieces_come_once_and_in_order(
 
 
 def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
+    place = Place(tmp_path).create()
     place.put(5, range(100, 150))
     place.take({5: [100]}, -50)
     tables = place.engine.tables

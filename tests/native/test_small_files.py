@@ -59,7 +59,7 @@ def files_of(place: Place, where: Expression) -> set[int | None]:
 
 
 def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, ("pri", "task_id")).create()
+    place = Place(tmp_path, ("pri", "task_id")).create()
     for segment in SEGMENTS:
         place.put(segment, [segment * 10, segment * 10 + 1])
     assert place.take({5: [50, 51]}, -50).updated == 2
@@ -117,7 +117,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     tmp_path: Path, opened: list[str]
 ) -> None:
-    place = Place(tmp_path, -1, ("pri", "task_id")).create()
+    place = Place(tmp_path, ("pri", "task_id")).create()
     for segment in (9, 5, 8, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
     columns = ("pri", "task_id", "data")
@@ -180,7 +180,7 @@ def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
         engine.rows(counted(name))
     assert is_missing_table(missing.value)
     with pytest.raises(EngineError, match=r"exist|tube"):
-        Place(tmp_path, -1).put(5, [1])
+        Place(tmp_path).put(5, [1])
 
 
 def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def removed(place: Place) -> set[str]:
     assert before - files(place) == wanted
     assert files(place) <= before
     assert DeltaTable(str(directory_of(place))).vacuum(dry_run=True, full=True) == []
-    assert Place(directory_of(place).parent, -9).stored() == stored
+    assert Place(directory_of(place).parent).stored() == stored
     return wanted
 
 

@@ -232,8 +232,6 @@ CASES = (
 )
 ANEW = [case for case in CASES if case.expect is None]
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
 
 def run_case(run: Run, case: Case) -> None:
     """Run an operation to the end that the case is to have."""
@@ -254,20 +252,8 @@ def run_of(case: Case, **options: Any) -> Run:
     return Run(answers, [] if case.told is ... else [case.told], **options)
 
 
-@each_case
-def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case) -> None:
-    run = run_of(case)
-
-    run_case(run, case)
-
-    assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
-    assert run.executed == (2 if case.expect is None else 1)
-    assert run.loop.tally.total() == run.executed - 1
-    assert run.is_free()
-
-
-@each_case
-def test_commit_on_local_files_when_the_engine_answers_names_the_jvm_until_the_end_is_known(
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_commit_when_the_engine_answers_ends_as_its_history_says_and_names_the_jvm_until_it_is_known(
     case: Case, tmp_path: Path
 ) -> None:
     run = run_of(case, lock_file=tmp_path / "work.lock")
@@ -277,6 +263,10 @@ def test_commit_on_local_files_when_the_engine_answers_names_the_jvm_until_the_e
 
     run_case(run, case)
 
+    assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
+    assert run.executed == (2 if case.expect is None else 1)
+    assert run.loop.tally.total() == run.executed - 1
+    assert run.is_free()
     assert noted == [JVM] * run.executed
     # A plain answer ends the statement, even when its history cannot be read afterwards.
     assert run.note.read() == (None if case.is_known else JVM)

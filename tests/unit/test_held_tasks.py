@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tubeq_spark.model.stored_task import StoredTask
+from tests.row_oracle import HELD
 from tubeq_spark.runtime.held_tasks import HeldTasks
-from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from tubeq_spark.model.stored_task import StoredTask
 
 TUBE = 1
 NOW = 1_000
 
 
 def row(task_id: int, lease_segment: int, lease_until: int | None = None) -> StoredTask:
-    return StoredTask(
+    return replace(
+        HELD[0],
         segment=lease_segment,
         task_id=task_id,
-        state=TaskState.TAKEN,
-        pri=0,
-        utube=None,
-        data="null",
-        created=0,
-        ttl=None,
-        ttr=None,
         next_event=lease_until,
-        expires_at=None,
-        owner="me/1",
-        attempts=1,
         take_id=lease_segment,
     )
 

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from _pytest.mark.expression import Expression
 
 from tests.case_list import CASES, case_list, cases_with_tests
@@ -104,6 +105,7 @@ def test_case_list_when_read_has_each_case_with_its_tests() -> None:
         assert re.findall(r"def (test_(?:\d{3}_\d{2}|x_[a-z]\d+)\w*)", text) == []
 
 
+@pytest.mark.thorough
 def test_choice_for_old_sparks_when_read_names_tests_that_are_collected() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only"]
 

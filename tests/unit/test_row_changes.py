@@ -28,7 +28,6 @@ from tubeq_spark.model.changes import (
     Remove,
     errors_of,
 )
-from tubeq_spark.model.stored_task import EVENTS, TIMERS, TRANSITIONS
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, row
@@ -134,27 +133,5 @@ def test_rows_at_a_moment_when_their_session_is_over_are_those_of_ended_leases()
     assert rows_at(rows, state) == ended
 
 
-# -- the tables of states ----------------------------------------------------------------------------
-
-
-R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
-
-
 def test_due_is_at_the_moment_itself_and_never_is_not() -> None:
     assert [due(m, NOW) for m in (NOW - 1, NOW, NOW + 1, None)] == [True, True, False, False]
-
-
-def test_transitions_name_every_event_but_peek_and_start_from_states_that_are_not_done() -> None:
-    assert set(TRANSITIONS) == set(EVENTS) - {"peek"}
-    assert set(TIMERS) == {R, T, D, B, TaskState.DONE}
-    for transition in TRANSITIONS.values():
-        assert TaskState.DONE not in transition.before
-        if transition.by_holder:
-            assert transition.before == (T,)
-
-
-def test_transitions_of_time_are_what_effective_says() -> None:
-    for state, timer in TIMERS.items():
-        if timer.event is not None:
-            assert state in TRANSITIONS[timer.event].before
-            assert timer.becomes in TRANSITIONS[timer.event].after

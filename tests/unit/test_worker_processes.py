@@ -101,21 +101,6 @@ def without_pid(record: logging.LogRecord) -> str:
     return re.sub(r"process \d+", "process N", record.getMessage())
 
 
-def test_child_when_it_dies_with_1_is_started_again_after_a_while(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    parent = Parent(tmp_path, "if is_first('a'): os._exit(1)\ntell('{\"done\": 1}')")
-
-    assert parent.run().done == 1
-
-    assert parent.clock.monotonic() >= 1
-    assert [without_pid(record) for record in caplog.records] == [
-        "worker process N ended with exit code 1 without a task in a call; another one begins in 2 s"
-    ]
-    # It has told no session, so it holds nothing.
-    assert not parent.given_back
-
-
 @pytest.mark.parametrize(
     ("ends", "cause"),
     [
@@ -141,6 +126,7 @@ tell('{{"done": 2}}')
     report = parent.run()
 
     assert (report.done, report.failed) == (2, 1)
+    assert parent.clock.monotonic() >= 1
     assert parent.given_back == [Death("s", {(3, 2): f"the worker {cause} during attempt 2"})]
     assert [without_pid(record) for record in caplog.records] == [
         f"worker process N {cause} during task 3 (attempt 2); another one begins in 2 s"
@@ -491,19 +477,15 @@ class ExitedError(Exception):
     """The process has ended at once."""
 
 
+@pytest.mark.parametrize(
+    ("parents", "is_read"),
+    # The second one was killed before its child could look who that is, and nobody reads what it tells.
+    [([7, 1], True), ([1], False)],
+)
 def test_child_when_a_call_is_overdue_and_its_parent_was_killed_ends_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, parents: list[int], is_read: bool
 ) -> None:
-    codes = exit_codes_of_overdue_child(monkeypatch, parents=[7, 1])
-
-    assert codes == [ExitCode.FAILED]
-
-
-def test_child_when_a_call_is_overdue_and_nobody_reads_what_it_tells_ends_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Its parent was killed before it could look who that is.
-    codes = exit_codes_of_overdue_child(monkeypatch, parents=[1], is_read=False)
+    codes = exit_codes_of_overdue_child(monkeypatch, parents=parents, is_read=is_read)
 
     assert codes == [ExitCode.FAILED]
 
@@ -530,7 +512,7 @@ def test_child_when_it_begins_its_first_call_has_said_that_it_is_there(
 
 
 def exit_codes_of_overdue_child(
-    monkeypatch: pytest.MonkeyPatch, *, parents: list[int], is_read: bool = True
+    monkeypatch: pytest.MonkeyPatch, *, parents: list[int], is_read: bool
 ) -> list[int]:
     """Run the child's part of `tubeq work` with a loop whose only call is overdue; the last parent stays."""
     codes: list[int] = []
