@@ -219,12 +219,6 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     # -- the verbs ---------------------------------------------------------------------------
 
-    @rule(who=SESSIONS, data=DATA, options=PUT_OPTIONS)
-    def put(self, who: str, data: Any, options: dict[str, Any]) -> None:
-        """Put a task."""
-        options = self._fit(options)
-        self._put(who, lambda tube: [tube.put(data, **options)])
-
     @rule(who=SESSIONS, items=ITEMS)
     def put_many(self, who: str, items: list[tuple[Any, dict[str, Any], str | None, str]]) -> None:
         """Put tasks, some of which have keys."""
@@ -239,26 +233,21 @@ class QueueAgainstModel(RuleBasedStateMachine):
         ]
         self._put(who, lambda tube: tube.put_many(wanted))
 
-    @rule(who=SESSIONS)
-    def take(self, who: str) -> None:
-        """Take one task, or nothing."""
-        self._both(who, lambda tube, _: [tube.take(timeout=0)])
-
     @rule(who=SESSIONS, count=st.integers(0, 4), each=st.integers(1, 3), utube=NAMED)
     def take_many(self, who: str, count: int, each: int, utube: Any) -> None:
         """Take several tasks, of any sub-queues or of some."""
         named = {"per_utube": each, "utube": utube} if self.has_utubes else {}
         self._both(who, lambda tube, _: tube.take_many(count, **named))
 
-    @rule(who=SESSIONS, data=st.data())
-    def ack(self, who: str, data: st.DataObject) -> None:
-        """Finish a task, held or not."""
-        self._both(who, lambda tube, ids: [tube.ack(*ids)], [self._draw(data, who)])
-
-    @rule(who=SESSIONS, data=st.data())
-    def ack_many(self, who: str, data: st.DataObject) -> None:
-        """Finish several tasks, all or nothing."""
-        self._both(who, lambda tube, ids: tube.ack_many(ids), self._draw_some(data, who))
+    @rule(
+        who=SESSIONS,
+        verb=st.sampled_from(["ack_many", "ack_many", "delete_many", "kick_many"]),
+        data=st.data(),
+    )
+    def settle(self, who: str, verb: str, data: st.DataObject) -> None:
+        """Finish, remove or revive tasks, held or not."""
+        places = self._draw_some(data, who)
+        self._both(who, lambda tube, ids: getattr(tube, verb)(ids), places)
 
     @rule(who=SESSIONS, data=st.data(), delay=st.sampled_from([None, 0.0, 2.0]), error=ERRORS)
     def release(
@@ -282,25 +271,10 @@ class QueueAgainstModel(RuleBasedStateMachine):
         places = self._draw_some(data, who)
         self._both(who, lambda tube, ids: tube.bury_many(ids, error=error), places)
 
-    @rule(who=SESSIONS, data=st.data())
-    def delete(self, who: str, data: st.DataObject) -> None:
-        """Remove a task."""
-        self._both(who, lambda tube, ids: [tube.delete(*ids)], [self._draw(data, who)])
-
-    @rule(who=SESSIONS, data=st.data())
-    def peek(self, who: str, data: st.DataObject) -> None:
-        """Look at a task."""
-        self._both(who, lambda tube, ids: [tube.peek(*ids)], [self._draw(data, who)])
-
     @rule(who=SESSIONS, count=st.integers(0, 3))
     def kick(self, who: str, count: int) -> None:
         """Revive buried tasks."""
         assert self.real.tubes[who].kick(count) == self.model.tubes[who].kick(count)
-
-    @rule(who=SESSIONS, data=st.data())
-    def kick_named(self, who: str, data: st.DataObject) -> None:
-        """Revive buried tasks by their ids."""
-        self._both(who, lambda tube, ids: tube.kick_many(ids), self._draw_some(data, who))
 
     @rule(
         who=SESSIONS, data=st.data(), count=st.integers(0, 4), each=st.integers(1, 3), utube=NAMED
