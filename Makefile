@@ -87,7 +87,7 @@ test-unit: setup ## Run the tests that need no Spark, and the cases without it
 	$(PYTEST) -n $(WORKERS) -m "$(QUICK)" --engine native $(CASES) $(ARGS) || status=1; \
 	exit $$status
 
-test-model: setup ## Run the state machines without Spark, by 100 times the examples that it can afford
+test-model: setup ## Compare the native engine with a queue in memory, by 100 times the examples of Spark
 	TUBEQ_EXAMPLES=$(or $(TIMES),100) $(BIN)/python -m pytest --engine native -n $(WORKERS) tests/stateful $(ARGS)
 
 # They are installed below build/stores when they are first needed.

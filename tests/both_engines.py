@@ -1,4 +1,4 @@
-"""Runs the tests of a folder on Spark and natively by the fixture `engine`, and state machines in memory, too.
+"""Runs the tests of a folder on Spark and natively by the fixture `engine`.
 
 Its conftest takes over what is here. A test that names the Spark session, itself or by its fixtures, is
 about Spark and runs there only; so does, whatever its fixtures, what asks for `needs_spark` on its way.
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.acceptance.support import InMemory, Native, OnSpark
+from tests.acceptance.support import Native, OnSpark
 
 __all__ = [
     "engine",
@@ -27,9 +27,9 @@ _FOLDERS = ("concurrency", "stateful")
 
 def _chosen(config: pytest.Config) -> list[str]:
     wanted = config.getoption("--engine") or (
-        _ENGINES[:1] if config.getoption("--connect") else (*_ENGINES, "memory")
+        _ENGINES[:1] if config.getoption("--connect") else _ENGINES
     )
-    return [name for name in (*_ENGINES, "memory") if name in wanted]
+    return [name for name in _ENGINES if name in wanted]
 
 
 def engine_of(item: pytest.Item) -> str | None:
@@ -49,9 +49,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
     if "engine" in metafunc.fixturenames and "engine" not in own:
         on = _ENGINES[:1] if "spark" in metafunc.fixturenames else _ENGINES
-        # What the machines ask of a queue they ask of any, one in memory included.
-        if metafunc.module.__name__.endswith("against_model"):
-            on = (*on, "memory")
         params = [name for name in _chosen(metafunc.config) if name in on]
         metafunc.parametrize("engine", params, indirect=True, scope="module")
 
@@ -65,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left_out = [], []
     for item in items:
         name, fixtures = engine_of(item), getattr(item, "fixturenames", ())
-        if name in ("native", "memory"):
+        if name == "native":
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
         needs = name or "spark"
         is_ours = item.path.parent.name in _FOLDERS and (name or "spark" in fixtures)
@@ -83,6 +80,4 @@ def engine(request: pytest.FixtureRequest) -> OnSpark:
     name = getattr(request, "param", "spark")
     if name == "native":
         return Native()
-    if name == "memory":
-        return InMemory()  # type: ignore[return-value]
     return OnSpark(request.getfixturevalue("spark"))

@@ -25,7 +25,7 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.ids import slot_of
-from tubeq_spark.model.stored_task import TIMERS, StoredTask, after_giving_back
+from tubeq_spark.model.stored_task import StoredTask, after_giving_back
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
@@ -107,33 +107,6 @@ def seen_at(row: StoredTask, now_us: int, max_attempts: int | None) -> StoredTas
     """A row as it is seen; `None`: its life is over."""
     state = effective(row, now_us, max_attempts)
     return None if state is None else row.seen_as(state)
-
-
-def written(
-    row: StoredTask, now_us: int, max_attempts: int | None, backoff: Backoff | None
-) -> StoredTask | None:
-    """What is written of a row that time has changed; the row itself if it has not, `None` if its life is over."""
-    seen = seen_at(row, now_us, max_attempts)
-    if seen is None or seen is row or row.state is not TaskState.TAKEN:
-        return seen
-    return row_after(lease_ended(row.segment, now_us, backoff), row, max_attempts)
-
-
-def time_events(row: StoredTask, after: StoredTask | None) -> list[tuple[str, StoredTask]]:
-    """The events of what is written of a row, each with the row after it."""
-    if after is row:
-        return []
-    events = []
-    event = TIMERS[row.state].event
-    if event is not None:
-        is_delayed = after is not None and after.state is TaskState.DELAYED
-        state = TaskState.DELAYED if is_delayed else TaskState.READY
-        events.append((event, replace(after or row, state=state)))
-    if after is None:
-        events.append(("ttl", replace(row, state=TaskState.DONE)))
-    elif after.state is TaskState.BURIED:
-        events.append(("bury", after))
-    return events
 
 
 def _failed(row: StoredTask, change: GiveBack) -> StoredTask:

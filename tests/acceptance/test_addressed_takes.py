@@ -1,4 +1,7 @@
-"""Each verb that takes can name sub-queues, and then it takes tasks from these sub-queues only."""
+"""Each verb that takes can name sub-queues in each form, and then it takes tasks from these sub-queues only.
+
+Their order, priorities and leases are judged by the simulation.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import InBackground, SharedTube, Versions
     from tubeq_spark import Queue, Tube
-    from tubeq_spark.testing import ManualClock
 
 #: Sub-queue and data, in the order of put.
 PUT = (("one", "a"), ("two", "b"), (None, "c"), ("", "d"), ("7", "e"), ("one", "f"))
@@ -51,26 +53,6 @@ def test_take_many_when_it_names_subqueues_takes_from_these_in_order(
     tube: Tube, utube: Any, expected: str
 ) -> None:
     assert data_of(tube.take_many(9, utube=utube)) == list(expected)
-
-
-def test_take_when_it_names_subqueues_goes_by_their_order_priorities_and_leases(
-    tube: Tube, clock: ManualClock
-) -> None:
-    first = tube.take(0, utube="one")
-    assert tube.take(0, utube=["one"]) is None
-    tube.ack(first.task_id)
-    assert data_of(tube.take_many(1, utube="one")) == ["f"]
-    tube.put_many(
-        [PutItem(data, utube="urgent", ttr=5, delay=d) for data, d in (("x", 0), ("y", 5))]
-    )
-    tube.put_many([PutItem("z", utube="later", pri=5), PutItem("w", utube="urgent")])
-
-    assert data_of(tube.take_many(2, per_utube=2, utube=["later", "urgent"])) == ["x", "w"]
-    assert data_of(tube.take_many(9, utube=["later", "urgent"])) == ["z"]
-    clock.advance(5)
-    assert tube.take(0, utube="urgent") is None
-    tube.ack_many([task.task_id for task in tube.tasks_by_state("t") if task.data == "w"])
-    assert data_of(tube.take_many(9, per_utube=9, utube="urgent")) == ["x", "y"]
 
 
 @pytest.mark.thorough

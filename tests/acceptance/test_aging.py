@@ -1,91 +1,34 @@
-"""Each verb takes, kicks and lists tasks by (created + pri * aging, id) in a tube with aging."""
+"""A tube with aging gives ranks to the rows of frames, knows none once aging has ended, and none above 64 bits.
+
+That verbs go by (created + pri * aging, id) is judged by the simulation.
+"""
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import OnSpark, data_of, take
-from tests.thorough import without_spark
-from tubeq_spark import InvalidOptionError, PutItem, Task
-from tubeq_spark.clock import US, to_us
+from tubeq_spark import InvalidOptionError, PutItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import Engine, NewTube
-    from tubeq_spark import Queue, Tube
+    from tests.acceptance.support import NewTube
+    from tubeq_spark import Tube
     from tubeq_spark.testing import ManualClock
 
 #: Seconds of waiting that weigh as much as one priority.
 AGING = 10.0
 
 
-@pytest.fixture
-def quick(engine: Engine, queue: Queue) -> Callable[[Tube], Tube]:
-    """A tube for puts that a test is not about: natively where the engine is Spark."""
-    return lambda tube: engine._native(queue)[tube.name] if isinstance(engine, OnSpark) else tube
-
-
-def in_order(tasks: Iterable[Task]) -> list[Any]:
-    """The payloads of tasks, in the order of a tube with aging."""
-    rank = lambda task: (to_us(task.created) + task.pri * round(AGING * US), task.task_id)  # noqa: E731
-    return [task.data for task in sorted(tasks, key=rank)]
-
-
-def mixed(tube: Tube, clock: ManualClock, count: int, seed: int) -> list[Task]:
-    """Put tasks of random priorities at random moments."""
-    source, put = random.Random(seed), []
-    for number in range(count):
-        clock.advance(source.choice([0, 0.5, 3, AGING, 40]))
-        put += tube.put_many([PutItem(number, pri=source.choice([0, 1, 2, 5, 20])), -1 - number])
-    return put
-
-
 def one_by_one(tube: Tube) -> Iterator[Any]:
     while (task := tube.take(timeout=0)) is not None:
         tube.ack(task.task_id)
         yield task.data
-
-
-@pytest.mark.thorough
-def test_take_when_a_tube_has_aging_is_in_the_order_of_ranks(
-    new_tube: NewTube, clock: ManualClock, quick: Callable[[Tube], Tube]
-) -> None:
-    tube = new_tube("fifottl", aging=AGING)
-    put = mixed(quick(tube), clock, 12, seed=1)
-
-    with tube.take_arrow(3) as batch:
-        first = [int(data) for data in batch.table.column("data").to_pylist()]
-    assert first + data_of(tube.take_many(100)) == in_order(put)
-
-
-@pytest.mark.parametrize("verb", ["release", *without_spark("delay", "lease", "bury")])
-def test_task_when_it_is_given_back_keeps_its_rank(
-    new_tube: NewTube, clock: ManualClock, verb: str
-) -> None:
-    tube = new_tube("fifottl", aging=AGING, ttr=60)
-    tube.put("first", pri=2)
-    clock.advance(1)
-    tube.put("second", pri=2)
-    held = take(tube)
-    [before] = tube._ctx.reader.by_ids([held.task_id])
-
-    if verb in ("release", "delay"):
-        tube.release(held.task_id, delay=7 if verb == "delay" else 0)
-    elif verb == "bury":
-        tube.bury(held.task_id)
-        tube.kick()
-    clock.advance(61)
-
-    [after] = tube._ctx.reader.by_ids([held.task_id])
-    assert after.rank == before.rank == before.created + round(2 * AGING * US)
-    assert [*one_by_one(tube)] == ["first", "second"]
 
 
 @pytest.mark.thorough

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.__main__ import main
 from tests.programs import ran, started
 
 if TYPE_CHECKING:
@@ -69,17 +71,17 @@ def test_quick_run_of_batches_has_peers_and_what_many_waiting_tasks_cost() -> No
     assert found.keys() == batches | waiting
 
 
-def test_quick_run_of_stores_without_a_server_says_what_it_skips(tmp_path: Path) -> None:
-    program = (
-        "import sys; sys.modules['moto'] = None; from bench.__main__ import main; "
-        "sys.exit(main(['--quick', '--only=stores']))"
-    )
+def test_quick_run_of_stores_without_a_server_says_what_it_skips(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "moto", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
 
-    result = ran("-c", program, PATH=str(tmp_path))
+    assert main(["--quick", "--only=stores"]) == 0
 
-    assert result.returncode == 0, result.stderr
-    assert "versitygw is skipped: it is not installed" in result.stdout
-    assert "moto is skipped: it is not installed" in result.stdout
+    said = capsys.readouterr().out
+    assert "versitygw is skipped: it is not installed" in said
+    assert "moto is skipped: it is not installed" in said
 
 
 @pytest.mark.nightly
@@ -125,9 +127,12 @@ def test_run_that_is_stopped_prints_what_it_has_measured(tmp_path: Path) -> None
     assert "Traceback" not in said
 
 
-def test_group_that_does_not_exist_is_refused_before_anything_is_measured() -> None:
-    result = ran("-m", "bench", "--only=nothing")
+def test_group_that_does_not_exist_is_refused_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--only=nothing"])
 
-    assert result.returncode == 2
-    assert "argument --only: 'nothing': must be some of single, threads" in result.stderr
-    assert result.stdout == ""
+    said, refused = capsys.readouterr()
+    assert "argument --only: 'nothing': must be some of single, threads" in refused
+    assert said == ""

@@ -359,6 +359,8 @@ def test_errors_when_given_are_kept_and_shown(tubeq: Tubeq) -> None:
     tubeq("bury", tube.name, str(second.task_id), "--error", "it is hopeless")
 
     assert tube.peek(first.task_id).error == why
+    peeked = tubeq("peek", tube.name, str(second.task_id)).stdout
+    assert peeked == f'{second.task_id}\tburied\t"b"\nit is hopeless\n'
     [delayed] = tubeq.json("tasks", tube.name, "--state", "delayed")
     assert delayed["error"] == why
     assert tube.peek(first.task_id).next_event == tubeq.clock.now() + dt.timedelta(seconds=9)
@@ -474,16 +476,6 @@ def test_delete_where_a_condition_holds_checks_it_when_it_deletes_and_goes_on_to
     assert [task["data"] for task in deleted] == [1, 2, 3, 4, 5, 6, 7]
     assert data_of(tube.tasks_by_state("r")) == [0]
     assert counts(tubeq.queue, tube) | {"done": 7, "total": 1} == counts(tubeq.queue, tube)
-
-
-def test_peek_and_tasks_show_the_error(tubeq: Tubeq) -> None:
-    tube = tubeq.tube()
-    task = tube.put("a")
-    tube.bury(task.task_id, error="ValueError: no address\n  File job.py")
-
-    shown = tubeq("peek", tube.name, str(task.task_id)).stdout
-
-    assert shown == f'{task.task_id}\tburied\t"a"\nValueError: no address\n  File job.py\n'
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,4 +1,7 @@
-"""`tubeq work` runs a function in threads and processes, and replaces processes that end or are killed."""
+"""`tubeq work` runs a function, says what became of the tasks, and replaces processes that end or are killed.
+
+What needs no processes of its own runs in that of the tests.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,18 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.acceptance.command_line import invoke
-from tests.programs import environment, ran
+from tests.programs import environment
 from tests.waiting import until
 from tubeq_spark import PutItem, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 WAIT = 120.0
 JOB = """
@@ -36,14 +39,11 @@ def slow_at_first(task):
     if task.data == "slow" and task.attempts == 1:
         time.sleep(600)
 
-def dies_at_first(task):
+def dies(task):
     note(task)
-    if task.data == "bad" and task.attempts == 1:
+    if task.data == "killed" and task.attempts == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-
-def exits(task):
-    note(task)
-    if task.data == "bad":
+    if task.data == "exits":
         os._exit(7)
 
 def fails(task):
@@ -57,9 +57,14 @@ def waits(task):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A working directory with a module of handlers, and a queue."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a module of handlers and a queue."""
     (tmp_path / "job.py").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUBEQ_ENGINE", "native")
+    # Each test imports a module of this name, from a folder that the command adds.
+    monkeypatch.delitem(sys.modules, "job", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path
 
 
@@ -71,13 +76,18 @@ def queue(place: Path) -> Iterator[Queue]:
         yield opened
 
 
-def started(place: Path, *arguments: str, tube: str = "jobs") -> subprocess.Popen[str]:
+def worked(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    """A call of `tubeq work` in this process: its exit code, its result, and what it says beside."""
+    found = invoke("--json", "--location", "q", "work", "jobs", *arguments)
+    return found.exit_code, json.loads(found.stdout or "{}"), found.stderr
+
+
+def started(*arguments: str, tube: str = "jobs", option: str = "--json") -> subprocess.Popen[str]:
     """A call of `tubeq work` that runs."""
-    command = [sys.executable, "-m", "tubeq_spark.cli", "--json", "--location", "q"]
+    command = [sys.executable, "-m", "tubeq_spark.cli", option, "--location", "q"]
     return subprocess.Popen(
         [*command, "work", tube, *arguments],
-        cwd=place,
-        env=environment(TUBEQ_ENGINE="native"),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -101,11 +111,11 @@ def stopped(
     return ended(process)
 
 
-def in_calls(place: Path, queue: Queue, processes: str) -> subprocess.Popen[str]:
+def in_calls(queue: Queue, processes: str) -> subprocess.Popen[str]:
     """A pool of which each process has begun one of 20 tasks, whose calls wait for the file `go`."""
     queue["jobs"].put_many(range(20))
-    process = started(place, "job:waits", "--processes", processes)
-    until(lambda: len(seen(place)) == int(processes))
+    process = started("job:waits", "--processes", processes)
+    until(lambda: len(seen()) == int(processes))
     return process
 
 
@@ -116,80 +126,61 @@ def await_stopping(process: subprocess.Popen[str], processes: str) -> None:
         assert json.loads(process.stderr.readline())["note"] == "stopping: 1 call in hand"
 
 
-def seen(place: Path) -> list[str]:
+def seen() -> list[str]:
     """What the handlers were called with: data and attempts."""
-    file = place / "seen"
+    file = Path("seen")
     return file.read_text().splitlines() if file.exists() else []
 
 
-def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
+def test_work_in_one_process_does_all_tasks_and_ends_with_0_when_there_is_nothing(
+    queue: Queue,
+) -> None:
     queue["jobs"].put_many(range(30))
 
-    code, result = ended(started(place, "job:note", "--threads", "3", "--idle", "0"))
+    code, result, said = worked("job:note", "--threads", "3", "--idle", "0")
 
-    assert (code, result["done"], result["failed"]) == (0, 30, 0)
-    assert len(seen(place)) == 30
-
-
-def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queue) -> None:
-    hosts = queue.create_tube("hosts", "utube")
-    hosts.put_many([PutItem(name, utube=name) for name in "abcd"])
-
-    options = ("--utube", "b", "--utube=d", "--processes=2", "--idle", "1", "--")
-    code, result = ended(started(place, *options, "job:note", tube="hosts"))
-
-    assert (code, result["done"]) == (0, 2)
-    assert [task.data for task in hosts.tasks_by_state("r")] == ["a", "c"]
-
-
-@pytest.mark.parametrize("strict", [(), ("--strict",)])
-def test_work_when_there_is_nothing_ends_with_0(
-    place: Path, queue: Queue, strict: tuple[str, ...]
-) -> None:
-    code, result = ended(started(place, "job:note", "--idle", "0", *strict))
-
+    assert (code, result["done"], result["failed"], said) == (0, 30, 0, "")
+    assert len(seen()) == 30
+    code, result, _ = worked("job:note", "--idle", "0", "--strict")
     assert (code, result["done"]) == (0, 0)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
 @pytest.mark.parametrize(("strict", "expected"), [((), 0), (("--strict",), 4)])
-def test_work_when_tasks_failed_ends_with_0_and_if_strict_with_4(
-    place: Path, queue: Queue, strict: tuple[str, ...], expected: int, processes: str
+def test_work_when_a_task_failed_says_which_and_why_and_ends_with_0_and_if_strict_with_4(
+    queue: Queue, strict: tuple[str, ...], expected: int
 ) -> None:
-    queue["jobs"].put("a")
+    task = queue["jobs"].put("a")
 
-    options = ("--bury", "--idle", "0.1", f"--processes={processes}", *strict)
-    code, result = ended(started(place, "job:fails", *options))
+    code, result, said = worked("job:fails", "--idle", "0", *strict)
 
-    assert (code, result["buried"]) == (expected, 1)
+    assert (code, result["failed"]) == (expected, 1)
+    line = json.loads(said)
+    assert line["note"].startswith(f"task {task.task_id} failed at attempt 1: ValueError: ")
+    assert (line["level"], line["tube"], line["pid"]) == ("WARNING", "jobs", os.getpid())
+    assert dt.datetime.fromisoformat(line["at"]).tzinfo == dt.UTC
+    assert "\x1b" not in said
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_work_when_all_tasks_fail_gives_up_says_so_and_ends_with_3(
-    place: Path, queue: Queue, processes: str
-) -> None:
+def test_work_when_all_tasks_fail_gives_up_says_so_and_ends_with_3(queue: Queue) -> None:
     queue["jobs"].put_many(range(50))
 
-    options = ("--idle", "0", "--strict", "--processes", processes)
-    process = started(place, "job:fails", *options)
-    out, err = process.communicate(timeout=WAIT)
+    code, result, said = worked("job:fails", "--idle", "0", "--strict")
 
-    assert (process.returncode, json.loads(out)["gave_up"]) == (3, True)
-    last = json.loads(err.splitlines()[-1])
-    said = "jobs: gave up, because call after call failed; tasks are left"
-    assert (last["level"], last["note"]) == ("WARNING", said)
+    assert (code, result["gave_up"]) == (3, True)
+    last = json.loads(said.splitlines()[-1])
+    told = "jobs: gave up, because call after call failed; tasks are left"
+    assert (last["level"], last["note"]) == ("WARNING", told)
 
 
 @pytest.mark.usefixtures("ctrl_c_comes")
-@pytest.mark.parametrize("processes", ["1", "2"])
-@pytest.mark.parametrize("is_in_background", [False, True])
+@pytest.mark.parametrize(("processes", "is_in_background"), [("1", False), ("2", True)])
 def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
-    place: Path, queue: Queue, processes: str, is_in_background: bool
+    queue: Queue, processes: str, is_in_background: bool
 ) -> None:
     if is_in_background:
         # So a shell starts programs in the background.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process = in_calls(place, queue, processes)
+    process = in_calls(queue, processes)
 
     process.send_signal(signal.SIGTERM if is_in_background else signal.SIGINT)
     await_stopping(process, processes)
@@ -202,115 +193,81 @@ def test_work_when_a_second_signal_cuts_it_off_says_so_by_its_exit_code(
     assert stopped == {"the worker was stopped before the call ended"}
 
 
-def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Queue) -> None:
-    task = queue["jobs"].put("a")
-
-    process = started(place, "job:fails", "--idle", "0")
-    out, err = process.communicate(timeout=WAIT)
-
-    assert (process.returncode, json.loads(out)["failed"]) == (0, 1)
-    (line,) = [json.loads(line) for line in err.splitlines()]
-    assert line["note"].startswith(f"task {task.task_id} failed at attempt 1: ValueError: ")
-    assert (line["level"], line["tube"], line["pid"]) == ("WARNING", "jobs", process.pid)
-    assert dt.datetime.fromisoformat(line["at"]).tzinfo == dt.UTC
-    assert "\x1b" not in err
-
-
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_work_when_verbose_logs_each_failure_once_with_the_traceback_of_the_handler(
-    place: Path, queue: Queue, processes: str
+def test_work_of_subqueues_in_processes_leaves_others_and_logs_each_failure_once_with_its_traceback(
+    place: Path, queue: Queue
 ) -> None:
-    queue["jobs"].put("a")
-    command = ("-m", "tubeq_spark.cli", "--location", "q", "--verbose", "work", "jobs", "job:fails")
-    options = ("--bury", "--idle", "0.1", "--processes", processes)
+    hosts = queue.create_tube("hosts", "utube")
+    hosts.put_many([PutItem(name, utube=name) for name in "ab"])
+    options = ("--utube=b", "--bury", "--idle", "0.1", "--strict", "--processes", "2", "--")
 
-    done = ran(*command, *options, cwd=place, TUBEQ_ENGINE="native")
+    process = started(*options, "job:fails", tube="hosts", option="--verbose")
+    _, said = process.communicate(timeout=WAIT)
 
-    assert done.returncode == 0
-
-    first, *trace = done.stderr.splitlines()
+    assert process.returncode == 4
+    first, *trace = said.splitlines()
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ WARNING jobs\[\d+\]: task \d+ failed at attempt 1: "
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ WARNING hosts\[\d+\]: task \d+ failed at attempt 1: "
         r"ValueError: \\x1b\[31mno address",
         first,
     )
     assert trace[0].strip().startswith(f'File "{place}/job.py"')
     assert not [line for line in trace if "tubeq_spark" in line]
-    [task] = queue["jobs"].tasks_by_state("!")
-    assert "tubeq_spark" not in (task.error or "")
+    [task] = hosts.tasks_by_state("!")
+    assert (task.data, "tubeq_spark" in (task.error or "")) == ("b", False)
+    assert [task.data for task in hosts.tasks_by_state("r")] == ["a"]
 
 
 @pytest.mark.parametrize("function", ["job", "job:nothing", "nomodule:f", "job:os"])
-def test_work_when_there_is_no_such_function_ends_with_2(
-    place: Path, queue: Queue, function: str
-) -> None:
+def test_work_when_there_is_no_such_function_ends_with_2(queue: Queue, function: str) -> None:
     queue["jobs"].put("a")
 
-    code, _ = ended(started(place, function, "--idle", "0"))
-
-    assert code == 2
+    assert worked(function, "--idle", "0")[:2] == (2, {})
     assert queue.statistics("jobs")["tasks"]["ready"] == 1
 
 
-def test_work_when_a_process_is_killed_starts_another_and_does_all_tasks(
-    place: Path, queue: Queue
-) -> None:
-    queue["jobs"].put_many([*range(10), "bad"])
-
-    process = started(place, "job:dies_at_first", "--processes", "2")
-    code, result = stopped(process, queue, total=0)
-
-    assert code == 0
-    # What the killed process has done since its last report is not counted.
-    assert result["done"] <= 11
-    assert (result["failed"], result["buried"], result["died"]) == (1, 0, 1)
-    assert queue.statistics("jobs")["tasks"]["total"] == 0
-    # Tasks that were taken ahead lost no attempt.
-    others = {f"{number} 1" for number in range(10)}
-    assert others <= set(seen(place)) == others | {"bad 1", "bad 2"}
-
-
-def test_work_when_a_task_ends_its_process_each_time_buries_it_with_the_reason(
-    place: Path, queue: Queue
+def test_work_when_processes_die_starts_others_and_buries_what_ends_them_each_time_with_the_reason(
+    queue: Queue,
 ) -> None:
     queue["jobs"].alter(max_attempts=2)
-    (task,) = queue["jobs"].put_many(["bad"])
+    queue["jobs"].put_many([*range(10), "killed", "exits"])
 
-    process = started(place, "job:exits", "--processes", "2")
-    code, result = stopped(process, queue, buried=1)
+    process = started("job:dies", "--processes", "2")
+    code, result = stopped(process, queue, total=1, buried=1)
 
-    assert (code, result["done"], result["failed"], result["buried"]) == (0, 0, 2, 1)
+    assert code == 0
+    # What the killed processes have done since their last report is not counted.
+    assert result["done"] <= 11
+    assert (result["failed"], result["buried"], result["died"]) == (3, 1, 3)
     (buried,) = queue["jobs"].tasks_by_state("buried")
+    assert buried.data == "exits"
     assert buried.error == "the worker ended with exit code 7 during attempt 2"
-    assert buried.task_id == task.task_id
+    # Tasks that were taken ahead lost no attempt.
+    others = {f"{number} 1" for number in range(10)}
+    twice = {f"{data} {attempt}" for data in ("killed", "exits") for attempt in (1, 2)}
+    assert others <= set(seen()) == others | twice
 
 
-def test_work_when_a_call_takes_too_long_kills_it_before_its_task_goes_back(
-    place: Path, queue: Queue
-) -> None:
+def test_work_when_a_call_takes_too_long_kills_it_before_its_task_goes_back(queue: Queue) -> None:
     queue["jobs"].put("slow")
 
-    process = started(place, "job:slow_at_first", "--time-limit", "0.5")
+    process = started("job:slow_at_first", "--time-limit", "0.5")
     code, result = stopped(process, queue, total=0)
 
     assert (code, result["done"], result["failed"]) == (0, 1, 1)
-    assert seen(place) == ["slow 1", "slow 2"]
+    assert seen() == ["slow 1", "slow 2"]
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_work_when_terminated_finishes_what_is_in_hand(
-    place: Path, queue: Queue, processes: str
-) -> None:
-    process = in_calls(place, queue, processes)
+def test_work_when_terminated_finishes_what_is_in_hand(queue: Queue) -> None:
+    process = in_calls(queue, "2")
 
     process.send_signal(signal.SIGTERM)
-    await_stopping(process, processes)
-    (place / "go").touch()
+    await_stopping(process, "2")
+    Path("go").touch()
     code, result = ended(process)
 
     tasks = queue.statistics("jobs")["tasks"]
     assert (code, tasks["taken"]) == (0, 0)
-    assert result["done"] == 20 - tasks["ready"] >= int(processes)
+    assert result["done"] == 20 - tasks["ready"] >= 2
     assert {task.attempts for task in queue["jobs"].tasks_by_state("r")} <= {0}
 
 
@@ -328,27 +285,31 @@ def test_work_when_stopped_before_it_has_begun_ends_as_asked(
     assert (found.exit_code, found.output) == (0, "")
 
 
-@pytest.mark.parametrize("code", ["'no settings'", "0", ""])
-def test_work_when_the_module_of_its_function_exits_says_so(place: Path, code: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "said"), [("'no settings'", "no settings"), ("0", "0"), ("", "SystemExit")]
+)
+def test_work_when_the_module_of_its_function_exits_says_so(
+    place: Path, code: str, said: str
+) -> None:
     (place / "exits.py").write_text(f"import sys\nsys.exit({code})\n")
 
-    ended_with, result = ended(started(place, "exits:handle"))
+    code_of_end, _, told = worked("exits:handle")
 
-    assert ended_with == 2
-    said = {"'no settings'": "no settings", "0": "0", "": "SystemExit"}[code]
-    assert result["err"] == (
-        '{"error": "BadUseError", "message": "the module of \'exits:handle\' cannot be imported: '
-        f'{said}", "exit_code": 2}}\n'
-    )
+    assert code_of_end == 2
+    assert json.loads(told) == {
+        "error": "BadUseError",
+        "message": f"the module of 'exits:handle' cannot be imported: {said}",
+        "exit_code": 2,
+    }
 
 
-def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:
+def test_work_when_its_parent_is_killed_ends(queue: Queue) -> None:
     queue["jobs"].put_many(range(4))
-    process = started(place, "job:waits", "--processes", "2")
-    until(lambda: len(seen(place)) == 2)
+    process = started("job:waits", "--processes", "2")
+    until(lambda: len(seen()) == 2)
 
     os.kill(process.pid, signal.SIGKILL)
-    (place / "go").touch()
+    Path("go").touch()
     process.communicate(timeout=WAIT)
 
     until(lambda: queue.statistics("jobs")["tasks"]["taken"] == 0)

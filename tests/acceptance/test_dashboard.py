@@ -22,7 +22,7 @@ import pytest
 import uvicorn
 
 from tests.acceptance.command_line import invoke
-from tests.programs import ran, started
+from tests.programs import started
 from tubeq_spark import Queue
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.cli.dashboard import _listening
@@ -439,13 +439,13 @@ def test_tube_of_which_a_file_is_gone_is_a_problem_and_hides_no_other(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_dashboard_when_started_prints_where_it_is_and_ends_by_a_signal(
-    queue: Queue, location: str, by: signal.Signals
+    queue: Queue, location: str
 ) -> None:
     buried(queue, 1)
-    command = ("-m", "tubeq_spark.cli", "--engine=native", "--location", location, "dashboard")
-    with started(*command, "--port=0", "--allow-changes") as process:
+    command = ("--engine=native", "--location", location, "dashboard")
+    options = ("--port=0", "--allow-changes")
+    with started("-m", "tubeq_spark.cli", *command, *options) as process:
         url = process.stdout.readline().strip()
         told, _, token = process.stdout.readline().strip().partition(": ")
         assert told == "token for changes"
@@ -455,10 +455,10 @@ def test_dashboard_when_started_prints_where_it_is_and_ends_by_a_signal(
         assert site.get()[0] == 200
         assert site.kick("mail", token=token)[0] == 303
         assert listens_on_loopback_only(port)
-        taken = ran(*command, f"--port={port}")
-        assert taken.returncode == 2
+        taken = invoke(*command, f"--port={port}")
+        assert taken.exit_code == 2
         assert taken.stderr.startswith(f"tubeq: port {port} of 127.0.0.1: ")
-        process.send_signal(by)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
     assert queue.statistics("mail")["tasks"]["ready"] == 1

@@ -1,14 +1,12 @@
 """A browser shows the dashboard and the report, kicks tasks, and runs nothing that a payload contains.
 
-`.ci/nightly browser` installs what it needs: playwright and Chromium. TUBEQ_SCREENS names a directory for pictures.
+`.ci/nightly browser` installs what it needs: playwright and Chromium.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +20,7 @@ from tubeq_spark.tube import details_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.nightly
 
@@ -55,7 +54,7 @@ def queue(location: str, clock: ManualClock) -> Iterator[Queue]:
         yield queue
 
 
-def look(browser: Any, url: str, name: str, found: list[str]) -> Any:
+def look(browser: Any, url: str, found: list[str]) -> Any:
     """A page, also in dark and in a narrow window; nothing sticks out of that."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.on("console", lambda message: found.append(message.text))
@@ -65,15 +64,9 @@ def look(browser: Any, url: str, name: str, found: list[str]) -> Any:
     for scheme, width in (("light", 1280), ("dark", 1280), ("light", 400)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
-        picture(page, f"{name}-{scheme}-{width}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.set_viewport_size({"width": 1280, "height": 900})
     return page
-
-
-def picture(page: Any, name: str) -> None:
-    if os.environ.get("TUBEQ_SCREENS"):
-        page.screenshot(path=Path(os.environ["TUBEQ_SCREENS"], f"{name}.png"), full_page=True)
 
 
 def filled(queue: Queue, clock: ManualClock) -> None:
@@ -95,7 +88,7 @@ def test_dashboard_when_clicked_through_shows_kicks_and_runs_no_payload(
     filled(queue, clock)
     found: list[str] = []
     with served(queue, clock, TOKEN) as site:
-        page = look(browser, f"http://127.0.0.1:{site.port}/", "overview", found)
+        page = look(browser, f"http://127.0.0.1:{site.port}/", found)
         assert page.locator("meta[http-equiv=refresh]").count() == 1
         assert "is a sweeper running?" in page.locator(".problem").first.inner_text()
         page.get_by_role("link", name="Stop refreshing").click()
@@ -113,7 +106,6 @@ def test_dashboard_when_clicked_through_shows_kicks_and_runs_no_payload(
         codes = page.locator("code").all_inner_texts()
         assert len(codes) == 3
         assert all("<script>" in code and r"\u001b[2J" in code for code in codes)
-        picture(page, "payloads")
         page.locator(".tasks a").first.click()
         assert "is buried until somebody kicks it" in page.locator("body").inner_text()
 
@@ -129,7 +121,7 @@ def test_dashboard_when_clicked_through_shows_kicks_and_runs_no_payload(
         page.wait_for_url("**/tube/mail?kicked=2")
         assert page.get_by_text("2 kicked.").is_visible()
         assert page.locator(".card", has_text="buried").locator("b").inner_text() == "1"
-        look(browser, page.url, "tube", found)
+        look(browser, page.url, found)
         assert page.title() == "mail: tubeq"
         page.get_by_role("link", name="all tubes").click()
         assert page.locator("h1").inner_text() == queue.location
@@ -167,7 +159,7 @@ def test_report_when_opened_as_a_file_is_whole_and_runs_nothing(
     file.write_text(page, encoding="utf-8")
     found: list[str] = []
 
-    page = look(browser, file.as_uri(), "report", found)
+    page = look(browser, file.as_uri(), found)
 
     assert page.locator("h1").inner_text() == queue.location
     assert page.locator("section", has_text="Sub-queues of mail").locator("tbody tr").count() == 2

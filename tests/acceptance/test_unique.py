@@ -166,15 +166,19 @@ def assert_kept(tube: Tube, clock: ManualClock, *keys: str, seconds: float = KEP
 
 
 @pytest.mark.parametrize(
-    ("limit", "kept"), [*((name, KEPT) for name in LIMITS), ("fifo", None), ("fifo", 0)]
+    ("end", "limit", "kept"),
+    [
+        *((end, "fifo", KEPT) for end in ENDS),
+        *((_ack_some, name, KEPT) for name in LIMITS if name != "fifo"),
+        *((_ack_some, "fifo", kept) for kept in (None, 0)),
+    ],
 )
-@pytest.mark.parametrize("end", ENDS)
 def test_put_when_the_task_with_the_key_has_ended_adds_one_once_unique_for_is_over(
     new_tube: NewTube,
     queue: Queue,
     clock: ManualClock,
-    limit: str,
     end: Callable[[Tube], None],
+    limit: str,
     kept: float | None,
 ) -> None:
     type_name, options = LIMITS[limit]

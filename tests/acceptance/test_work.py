@@ -54,7 +54,7 @@ def counted(queue: Queue, tube: Tube, state: str) -> int:
 # -- what becomes of tasks ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_name", ["fifo", "fifottl", "utube", "utubettl", "limfifottl"])
+@pytest.mark.parametrize("type_name", ["fifottl", "utube"])
 def test_work_when_a_handler_returns_acks_its_tasks(
     queue: Queue, new_tube: NewTube, type_name: str
 ) -> None:

@@ -13,7 +13,6 @@ import pytest
 from tests.acceptance.support import FOR_EVER, put_and_take
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.cli.settings_file import read_defaults
-from tubeq_spark.storage.spark.engine import SparkEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -64,45 +63,6 @@ def test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours_when_any_can_b
             assert queue.sweep().vacuumed == []
         assert all(file.exists() for file in dead)
         assert queue.statistics("hosts")["calls"]["ack"] == 1
-
-
-@pytest.mark.thorough
-def test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours(
-    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    config = QueueConfig(vacuum_hours=24, retention_hours=2)
-    plain, tried = SparkEngine.run, []
-
-    def run(engine: SparkEngine, sql: str) -> None:
-        if sql.startswith("VACUUM") and "hosts" in sql:
-            tried.append(sql)
-            if len(tried) == 1:
-                msg = "no disk"
-                raise OSError(msg)
-        plain(engine, sql)
-
-    monkeypatch.setattr(SparkEngine, "run", run)
-    with Queue(spark, location, clock=clock, config=config) as queue:
-        queue.cfg(ttr=FOR_EVER)
-        tube = queue.create_tube("hosts", "utube")
-        tube.ack(put_and_take(tube, "a").task_id)
-        dead = leave_dead_files(location)
-        clock.advance(25 * 3600)
-
-        first = queue.sweep()
-        # Not by each sweep: on storage without lock files each try makes all writers begin anew.
-        second = queue.sweep()
-        assert (first.vacuumed, first.tubes["hosts"].error) == ([""], "OSError: no disk")
-        assert (second.vacuumed, len(tried)) == ([], 1)
-        assert dead[0].exists()
-
-        clock.advance(3600)
-        assert queue.sweep().vacuumed == ["hosts"]
-        assert not dead[0].exists()
-
-        clock.advance(3600)
-        assert queue.sweep().vacuumed == []
 
 
 def commits(spark: SparkSession, tube: Tube) -> int:

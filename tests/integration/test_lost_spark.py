@@ -25,23 +25,9 @@ if TYPE_CHECKING:
 
 #: They read before they write: nothing can have been written.
 READ_FIRST = {
-    *[
-        "take",
-        "take_df",
-        "kick",
-        "peek",
-        "truncate",
-        "drop",
-        "df",
-        "tasks",
-        "history",
-        "create_tube",
-        "tube",
-        "tubes",
-        "statistics",
-    ],
-    *["statistics_df", "metrics", "health", "identify", "sweep", "put_df", "batch.df"],
-}
+    "take", "take_df", "kick", "peek", "truncate", "drop", "df", "tasks", "history", "create_tube", "tube", "tubes",
+    "statistics", "statistics_df", "metrics", "health", "identify", "sweep", "put_df", "batch.df",
+}  # fmt: skip
 
 
 @pytest.mark.thorough

@@ -57,10 +57,3 @@ def test_drivers_on_a_cluster_get_each_task_of_a_path_once(
 ) -> None:
     """Each has an executor on one of two workers."""
     try_with(2, str(tmp_path / "queue"), cluster.settings, tmp_path)
-
-
-@pytest.mark.nightly
-def test_drivers_on_a_cluster_get_each_task_of_a_catalog_once(
-    cluster: Cluster, metastore: Mapping[str, str], tmp_path: Path
-) -> None:
-    try_with(2, "spark_catalog.cluster", {**metastore, **cluster.settings}, tmp_path)

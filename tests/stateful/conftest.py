@@ -1,4 +1,4 @@
-"""Runs the state machines on Spark with few examples, and on the native engine with many more."""
+"""Runs the state machine on Spark with few examples, and on the native engine with more."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from tests.concurrency.s3_store import Store, before_commit
 from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
 from tests.programs import conversing
-from tubeq_spark import CommitUnknownError, StoreError, TaskState
+from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.testing import ManualClock
 
@@ -67,21 +67,6 @@ def rival(store: Store, place: str, tube: Tube) -> Iterator[Tube]:
 def counts(queue: Queue) -> dict[str, int]:
     found = queue.statistics("work")["tasks"]
     return {name: found[name] for name in ("ready", "taken", "buried", "done")}
-
-
-def test_verbs_when_nobody_else_works_do_what_they_say(queue: Queue, tube: Tube) -> None:
-    tube.put_many(range(4))
-    first, second = tube.take_many(2)
-    assert tube.ack(first.task_id).state == TaskState.DONE
-    assert tube.release(second.task_id).state == TaskState.READY
-    again = tube.take(0)
-    assert again is not None
-    assert again.data == 1
-    taken = tube.exchange(ack=[again.task_id], take=1)
-    assert [task.data for task in taken] == [2]
-    assert tube.bury(taken[0].task_id).state == TaskState.BURIED
-    assert queue.sweep().tubes["work"].error is None
-    assert counts(queue) == {"ready": 1, "taken": 0, "buried": 1, "done": 2}
 
 
 def test_queue_when_another_process_opens_it_has_all_commits_after_a_checkpoint(
