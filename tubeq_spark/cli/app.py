@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from tubeq_spark.cli import (
     files,
@@ -58,11 +59,47 @@ class _Commands(Mapping[str, Any]):
 def _made(name: str) -> Any:
     _, function = _FUNCTIONS[name]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name)(function)
+    alone.command(name, cls=_Command)(function)
     return typer.main.get_command(alone)
 
 
-class _Group(TyperGroup):
+@dataclass
+class _Reader:
+    """Reads the values of an option by a function, as the objects do that typer makes for it."""
+
+    read: Callable[[Any], Any] | None
+
+    def coerce(self, value: Any, *, param: Any, **_context: Any) -> Any:
+        """The value, or the values of an option that may be repeated."""
+        if param.multiple or param.nargs == -1:
+            return [self._one(each) for each in value or ()]
+        return self._one(value)
+
+    def _one(self, value: Any) -> Any:
+        return value if value is None or self.read is None else self.read(value)
+
+
+class _ReadsPlainly:
+    """A command whose options read their values by their own parsers, or take them as they are.
+
+    typer reads all values by pydantic, whose import takes a third of the time of a call.
+    """
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for param in found:
+            if hasattr(param, "get_runtime_param"):  # not in every version of typer
+                about = param.type_descriptor
+                read = about.parameter_info.parser or (Path if about.is_path else None)
+                param.get_runtime_param = partial(_Reader, read)
+        return found
+
+
+class _Command(_ReadsPlainly, TyperCommand):
+    """One command."""
+
+
+class _Group(_ReadsPlainly, TyperGroup):
     """Accepts the options of all commands anywhere in the command line."""
 
     def __init__(self, **settings: Any) -> None:

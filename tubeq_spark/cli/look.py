@@ -15,7 +15,6 @@ from tubeq_spark.cli.options import plain_options, seconds, whole
 from tubeq_spark.cli.serve import serve_metrics
 from tubeq_spark.cli.settle import Id
 from tubeq_spark.cli.table import show_each
-from tubeq_spark.model.stored_task import state_of
 from tubeq_spark.observe import columns
 from tubeq_spark.task import Task, TaskState
 
@@ -123,6 +122,8 @@ def sessions(ctx: typer.Context) -> None:
 
 
 def _state(text: str) -> TaskState:
+    from tubeq_spark.model.stored_task import state_of  # noqa: PLC0415  imports Arrow
+
     found = state_of(text)
     if found is None:
         msg = f"must be one of {', '.join(state.name.lower() for state in TaskState)}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import socket
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,6 +69,9 @@ def dashboard(
 
     Every user of this host can read everything, payloads included. Changes need --allow-changes.
     """
+    import secrets  # noqa: PLC0415  other calls start without them
+    import socket  # noqa: PLC0415
+
     token = secrets.token_urlsafe(18) if allow_changes else None
     with queue_of(ctx) as (call, queue):
         with _from_extra("dashboard"):
