@@ -136,7 +136,8 @@ def _lines(call: Call, file: Path) -> Iterator[Iterable[bytes]]:
 
     how: dict[str, Any] = {"description": f"put {file}", "console": Console(stderr=True)}
     if str(file) == "-":
-        with closing(progress.track(sys.stdin.buffer, transient=True, **how)) as stream:
+        shown: Any = progress.track(sys.stdin.buffer, transient=True, **how)
+        with closing(shown) as stream:
             yield stream
     else:
         with progress.open(file, "rb", transient=True, **how) as stream:
