@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -42,21 +42,9 @@ _FLAGS = {"--json", "--verbose"}
 _SHARED = _FLAGS | {"--location", "--remote", "--engine", "--config"}
 
 
-class _Commands(Mapping[str, Any]):
-    """The commands by their names. Each is made when it is needed, because to make all takes longer than a call."""
-
-    def __getitem__(self, name: str) -> Any:
-        return _made(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_FUNCTIONS)
-
-    def __len__(self) -> int:
-        return len(_FUNCTIONS)
-
-
 @cache
 def _made(name: str) -> Any:
+    """A command. Each is made when it is needed, because to make all takes longer than a call."""
     _, function = _FUNCTIONS[name]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(name, cls=_Command)(function)
@@ -104,7 +92,11 @@ class _Group(_ReadsPlainly, TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = _Commands()
+        self.commands: Any = dict.fromkeys(_FUNCTIONS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        del ctx
+        return _made(cmd_name) if cmd_name in _FUNCTIONS else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -121,7 +113,7 @@ class _Group(_ReadsPlainly, TyperGroup):
         return True
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = formatter.width - 6 - max(map(len, self.commands))
+        width = formatter.width - 6 - max(map(len, _FUNCTIONS))
         groups = dict[str, list[tuple[str, str]]]()
         for name, (title, function) in _FUNCTIONS.items():
             summary = (function.__doc__ or "").partition("\n")[0]
