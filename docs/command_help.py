@@ -52,7 +52,8 @@ def _of_tubeq() -> str:
     pages = []
     with group.make_context("tubeq", ["tubes"], terminal_width=WIDTH) as called:
         pages.append(f"## tubeq\n\n{_shown(group.get_help(called))}")
-        for name, command in group.commands.items():
+        for name in group.list_commands(called):
+            command = group.get_command(called, name)
             context = command.context_class(
                 command, info_name=name, parent=called, terminal_width=WIDTH
             )

@@ -1,4 +1,4 @@
-"""Escapes foreign text for HTML and for terminals, and makes small HTML tables.
+"""Shows values to people, escapes foreign text for HTML and for terminals, and makes small HTML tables.
 
 Every text that `tag` has not made is escaped, so that no caller can forget it.
 
@@ -8,6 +8,7 @@ reverse the direction of text.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -22,6 +23,35 @@ _CONTROL = re.compile(
 #: The escapes of `html.escape`. Its module is not used, because it loads a table of all character names.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _VOID = {"br", "input", "meta"}
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+class Age(float):
+    """A duration in seconds that is shown to people as `5s`, `12m`, `3h`, `4d`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, seconds: float | None) -> Age | None:
+        """The age of so many seconds; `None` if there is none."""
+        return None if seconds is None else cls(seconds)
+
+    def __str__(self) -> str:
+        for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+            if self >= 2 * size:
+                return f"{int(self / size)}{unit}"
+        return f"{float(self):.0f}s"
+
+
+def shown(value: object) -> str:
+    """A value as people read it: numbers with separators, moments to the second in UTC, `None` as nothing."""
+    if value is None:
+        return ""
+    if type(value) is int:
+        return f"{value:,}"
+    if type(value) is float:
+        return f"{round(value, 3):,}"
+    return f"{value:%Y-%m-%dT%H:%M:%SZ}" if isinstance(value, dt.datetime) else str(value)
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -50,6 +80,10 @@ class Html(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        # Templates ask for this.
+        return self
+
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
     """An element.
@@ -71,7 +105,12 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 def joined(parts: Iterable[object]) -> Html:
     """Pieces of HTML, one after the other. Other values are escaped."""
-    return Html("".join(_text(part) for part in parts))
+    return Html("".join(map(as_html, parts)))
+
+
+def as_html(value: object) -> Html:
+    """A value as HTML."""
+    return value if isinstance(value, Html) else Html(_escaped(shown(value)))
 
 
 def _quoted(value: object) -> str:
@@ -80,18 +119,6 @@ def _quoted(value: object) -> str:
 
 def _escaped(text: str) -> str:
     return printable(text, "\n\t").translate(_ESCAPES)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, Html):
-        return value
-    return _escaped(_shown(value))
-
-
-def _shown(value: object) -> str:
-    return f"{value:,}" if type(value) is int else str(value)
 
 
 def table(

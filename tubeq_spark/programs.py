@@ -1,16 +1,13 @@
-"""Functions for programs around a queue: settings, exit codes, sessions, a stream that ticks.
+"""Functions for programs around a queue: settings, exit codes, sessions, signals.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
 - `run_tubeq` runs a command of `tubeq`, and returns its exit code; `end` ends a program with it;
 - `run_program` runs a function, and turns its errors into one sentence and an `ExitCode`, the same
   for all programs; `BadUseError` is for errors that the user of the program can fix; `note` prints
-  such sentences; `open_spark` returns the session, embedded or of a Connect server; `quiet_loggers`
-  hides Spark's log of failed statements unless the user asks for it;
+  such sentences; `open_spark` returns the session, embedded or of a Connect server;
 - `Stop` makes Ctrl-C and SIGTERM a request, which a program sees between two batches;
 - `load_function` imports a function of the program's user, by its name `module:function`;
-- `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
-  `is_classic` is true (a Spark Connect server runs it in a process of its own), and `until_signal` lets
-  Ctrl-C and SIGTERM stop a query that a program waits for;
+- `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
   numbers of a command line, and `plural` writes a number of things;
 - `GAVE_UP` is the message of a worker that ends because everything fails;
@@ -28,15 +25,14 @@ import sys
 
 from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
-from tubeq_spark.cli.program import load_function, note, open_spark, quiet_loggers, run_program
+from tubeq_spark.cli.program import load_function, note, open_spark, run_program
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import plural, printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.model.failures import GAVE_UP
-from tubeq_spark.storage.spark.jvm import is_classic
-from tubeq_spark.streams.process import start_ticking, until_signal
+from tubeq_spark.streams.process import until_signal
 
 __all__ = [
     "EPILOG",
@@ -47,20 +43,17 @@ __all__ = [
     "Stop",
     "end",
     "how_to_install",
-    "is_classic",
     "load_function",
     "missing",
     "note",
     "open_spark",
     "plural",
     "printable",
-    "quiet_loggers",
     "read_defaults",
     "reason_of",
     "run_program",
     "run_tubeq",
     "seconds_of",
-    "start_ticking",
     "until_signal",
     "whole_of",
 ]

@@ -18,7 +18,7 @@ from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
 from tubeq_spark.model import validation
 from tubeq_spark.model.arguments import check_new, check_settings, register_driver
 from tubeq_spark.model.ids import require_ids
-from tubeq_spark.observe import health, notebook, progress, statistics
+from tubeq_spark.observe import health, notebook, statistics
 from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
@@ -48,13 +48,12 @@ if TYPE_CHECKING:
     from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.health import Health
-    from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.storage.store.store_options import StorageOptions
     from tubeq_spark.storage.tables.registry import TubeRecord
 
-__all__ = ["Queue", "look", "typed_statistics"]
+__all__ = ["Queue", "typed_statistics"]
 
 
 def _reopened(
@@ -853,6 +852,9 @@ class Queue:
         return sweeper.sweep(self._context, self._opener(), now_us)
 
 
+# The following function is for the package, not for programs.
+
+
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:
     """Return all tubes, or one, with their types, whether they are paused, and statistics, from one read."""
     found = queue._statistics(name)  # noqa: SLF001  (kept from programs, not from the package)
@@ -864,11 +866,3 @@ def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[st
         }
         for of in found
     }
-
-
-# The following functions are for the package, not for programs.
-
-
-def look(queue: Queue) -> dict[str, TubeLook]:
-    """All tubes, as `tubeq top` shows them."""
-    return progress.look(queue._context, queue._contexts())  # noqa: SLF001

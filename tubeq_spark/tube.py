@@ -33,8 +33,8 @@ from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.failures import GivenError, GivenErrors, error_texts
 from tubeq_spark.model.stored_task import StoredTask
-from tubeq_spark.observe import notebook, progress, statistics
-from tubeq_spark.observe.minutes import Minutes
+from tubeq_spark.observe import notebook, statistics
+from tubeq_spark.observe.minutes import Minutes, count_minutes
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import ArrowRows, as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
@@ -1324,7 +1324,7 @@ def details_of(tube: Tube, commits: int, minutes: Minutes | None = None) -> Tube
         with suppress(TaskNotFoundError):  # the task has ended meanwhile
             first = tube.why(task.task_id)
     return TubeDetails(
-        progress.count_minutes(tube._ctx, minutes, commits)[:commits],  # noqa: SLF001  (as above)
+        count_minutes(tube._ctx, minutes, commits)[:commits],  # noqa: SLF001  (as above)
         tube.utubes(_UTUBES) if tube._ctx.tube_type.subqueues else None,  # noqa: SLF001
         tube._run(lambda ctx: read.failures(ctx, _ERRORS)),  # noqa: SLF001
         first,

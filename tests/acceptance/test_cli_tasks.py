@@ -61,10 +61,10 @@ def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
     lines = tmp_path / "tasks.jsonl"
     lines.write_text("1\n2\n3\n4\n5\n{bad\n")
 
-    sentence = tubeq.refusal("put", tube.name, str(lines), "--batch=2")
+    told, sentence = tubeq("put", tube.name, str(lines), "--batch=2").stderr.splitlines()
 
+    assert told == "tubeq: 4 tasks put"
     assert sentence.startswith(f"tubeq: line 6 of {lines} is not valid JSON: ")
-    assert sentence.endswith("4 tasks put")
     for line in ("NaN", '"\\ud800"'):
         said = tubeq.refusal("put", tube.name, stdin=f"5\n{line}\n")
         assert "line 2 of standard input" in said
@@ -99,7 +99,7 @@ def test_put_when_a_field_has_the_subqueue_uses_it_and_a_line_without_it_is_refu
 
     assert [task.utube for task in tube.tasks_by_state("r")] == ["a", "7", None]
     said = "line 2 of standard input lacks the field host of --utube-field; it has no fields"
-    assert refused == f"tubeq: {said}; 0 tasks put"
+    assert refused == f"tubeq: {said}"
 
 
 def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq) -> None:

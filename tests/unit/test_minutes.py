@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from tests.unit.test_pages import tube, tube_page
 from tubeq_spark.clock import to_us
-from tubeq_spark.observe import pages
 from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.storage.statement import Affected, Commit
@@ -73,7 +73,7 @@ def test_picture_shows_sums_and_the_highest_minute() -> None:
     minutes = Minutes()
     minutes.add([commit(3, "put", 5), commit(2, "bury", 1, ago=20), commit(1, "put", 40, ago=200)])
 
-    text = pages.now(TubeDetails(minutes=minutes), AT)
+    text = tube_page(tube(), TubeDetails(minutes=minutes))
 
     assert "The last hour, by the minute: 5 added, 0 done, 1 failed. Highest point: 5." in text
     assert "The last day, by 15 minutes: 45 added, 0 done, 1 failed. Highest point: 40." in text

@@ -12,10 +12,12 @@ from uuid import UUID
 
 import pytest
 
-from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics, UtubeCounts
-from tubeq_spark.markup import Html, fields, joined, printable, printable_json, table, tag
+import tubeq_spark.testing
+from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics, UtubeCounts, markup
+from tubeq_spark.markup import Age, Html, fields, joined, printable, printable_json, table, tag
+from tubeq_spark.model.reports import QueueMetrics
 from tubeq_spark.observe import pages
-from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot, flows
+from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot, with_flows
 from tubeq_spark.storage.statement import Commit
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
@@ -47,11 +49,17 @@ def text_of(page: str) -> str:
 
 
 def snapshot(*problems: Problem, location: str = "/data/q", **tubes: TubeSnapshot) -> Snapshot:
-    return Snapshot(location, "native", AT, tubes, Health(AT, problems))
+    return Snapshot(location, "native", QueueMetrics(AT, {}, 0), tubes, Health(AT, problems))
 
 
-def tube(name: str = "mail", *, done: int = 10, stored: int = 1_209, **given: Any) -> TubeSnapshot:
-    counts = {"ready": 1_200, "delayed": 2, "taken": 3, "buried": 4, "leases_ending": 0}
+def tube_page(of: TubeSnapshot, details: TubeDetails, **values: Any) -> str:
+    usual: dict[str, Any] = {"kicked": None, "can_change": False, "state": None, "why": None}
+    usual |= {"at": AT, "payloads": False, "text_of": str, "tasks": [], "limit": 50, "asked": ""}
+    return pages.tube(of, details, **usual | values)
+
+
+def tube(name: str = "mail", **given: Any) -> TubeSnapshot:
+    counts = {"done": 10, "ready": 1_200, "delayed": 2, "taken": 3, "buried": 4, "leases_ending": 0}
     ages = {
         "oldest_ready_age": 90.0,
         "oldest_put_age": 95.0,
@@ -61,34 +69,38 @@ def tube(name: str = "mail", *, done: int = 10, stored: int = 1_209, **given: An
     }
     stored_in = {"commits": 99, "last_commit": AT, "log_commits": None, "files": 12}
     values: dict[str, Any] = {"type": "fifo", "calls": {"put": 1_300}, "size_bytes": 3_400_000}
-    metrics = TubeMetrics(**values | counts | ages | stored_in | given)
-    return TubeSnapshot(name, metrics, done, stored)
+    return TubeSnapshot(name, TubeMetrics(**values | counts | ages | stored_in | given))
 
 
 def test_overview_given_tubes_has_depth_ages_throughput_and_storage() -> None:
     moving = replace(tube(), flow=Flow(2.5, 0.25, 30.0))
 
-    text = text_of(pages.document("q", pages.overview(snapshot(mail=moving, empty=tube("empty")))))
+    text = text_of(pages.overview(snapshot(mail=moving, empty=tube("empty")), "q"))
 
-    for shown in ("/data/q", "1,200", "90 s", "2.5", "0.2", "3 MB", "2026-01-02 03:04:05"):
+    for shown in ("/data/q", "1,200", "90s", "2.5", "0.25", "3,400,000", "2026-01-02T03:04:05Z"):
         assert shown in text
-    for shown in ("60 min", "No problem was found.", "the last 30 s, by all processes"):
+    for shown in ("60m", "No problem was found.", "the last 30s, by all processes"):
         assert shown in text
 
 
 def test_pages_given_hostile_values_show_them_as_text() -> None:
     evil = tube(HOSTILE, type=HOSTILE, calls={HOSTILE: 1})
     problem = Problem(HOSTILE, HOSTILE, HOSTILE)
-    info = SessionInfo(UUID(int=7), HOSTILE, HOSTILE, 7, None, None, 1, {HOSTILE: 1})
+    info = SessionInfo(UUID(int=7), HOSTILE, HOSTILE, 7, AT, None, 1, {HOSTILE: 1})
     found = replace(snapshot(problem, location=HOSTILE, x=evil), sessions=[info])
 
     commit = Commit(1, 0, HOSTILE, HOSTILE, 1, 0, None, None)
     counts = UtubeCounts(HOSTILE, 1, 2, 3, 4, AT)
     details = TubeDetails([commit], [counts], {HOSTILE: 1}, HOSTILE)
-    parts = [pages.tube_now(evil), pages.now(details, AT), pages.tube_details(evil, [commit])]
-    reported = pages.overview(found, details={HOSTILE: details})
-    for body in (reported, pages.overview(found, lambda name: name), joined(parts)):
-        made = pages.document(HOSTILE, body, refresh=5)
+    task = tubeq_spark.testing.task(
+        {HOSTILE: HOSTILE}, utube=HOSTILE, error=f"{HOSTILE}\n{HOSTILE}"
+    )
+    asked = {"state": "buried", "payloads": True, "tasks": [task], "why": HOSTILE}
+    for made in (
+        pages.overview(found, HOSTILE, {HOSTILE: details}),
+        pages.overview(found, HOSTILE, every=5, live=True),
+        tube_page(evil, details, can_change=True, **asked),
+    ):
         page = Texts(made)
         assert "script" not in page.tags
         assert "\x1b" not in made
@@ -99,7 +111,7 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
 
 def test_document_when_opened_loads_nothing_and_may_run_nothing() -> None:
     found = snapshot(Problem("sweeper", "mail", "late"), mail=tube())
-    page = pages.document("q", pages.overview(found))
+    page = pages.overview(found, "q")
 
     assert not re.search(r"https?://|url\(|@import|<(script|link|img|iframe)", page)
     assert "default-src 'none'" in pages.policy()
@@ -114,11 +126,11 @@ def test_sessions_when_listed_have_where_they_are_what_they_hold_and_how_long() 
 
     sessions = [info(1, 30, mail=1_000, web=2), info(2, -60), info(3, None)]
 
-    text = text_of(pages.overview(replace(snapshot(), sessions=sessions)))
+    text = text_of(pages.overview(replace(snapshot(), sessions=sessions), "q"))
 
-    for shown in ("1,000 of mail, 2 of web", "30 s left", "ended 60 s ago", "without end", "4321"):
+    for shown in ("mail: 1,000, web: 2", "30s", "ended 60s ago", "never", "4321"):
         assert shown in text
-    assert "No active sessions" in pages.overview(snapshot())
+    assert "No active sessions" in pages.overview(snapshot(), "q")
 
 
 def test_details_when_shown_have_subqueues_failures_and_conflicts() -> None:
@@ -126,37 +138,50 @@ def test_details_when_shown_have_subqueues_failures_and_conflicts() -> None:
     commits = [Commit(number, AT_US, "take", "s", 1, 2, None, None) for number in range(3)]
     details = TubeDetails(commits, counts, {"ValueError": 1_200, "TypeError": 3}, "Task 7 is next.")
 
-    text = text_of(pages.now(TubeDetails(subqueues=counts), AT + dt.timedelta(seconds=90)))
-    report = pages.overview(snapshot(), details={"mail": details, "new": TubeDetails()})
+    later = AT + dt.timedelta(seconds=90)
+    alone = tube_page(tube(), TubeDetails(subqueues=counts), at=later)
+    page = pages.overview(snapshot(), "q", {"mail": details, "new": TubeDetails()})
+    report = text_of(page)
 
-    assert "The 2 with the most tasks. sub-queue ready taken" in text
-    assert "a 1,000 1 2 3 90 s tasks without one 0 0 0 1 90 s" in text
-    assert "None of them has tasks." in pages.now(TubeDetails(subqueues=[]), AT)
-    assert pages.now(TubeDetails(), AT) == ""
-    assert "First ready task of mail Task 7 is next." in text_of(report)
-    assert "Failures of mail" in report
-    assert "error tasks ValueError 1,200 TypeError 3 Sub-queues of mail" in text_of(report)
-    assert '<td>mail</td><td class="n">6</td><td class="n">3</td><td>2026-01-02 03:04:05' in report
-    assert '<td>new</td><td class="n">0</td><td class="n">0</td><td></td>' in report
-    assert "take" in pages.tube_details(tube(), commits)
+    assert "The 2 with the most tasks; " in alone
+    assert " a 1,000 1 2 3 90s 0 0 0 1 90s " in " ".join(text_of(alone).split())
+    assert "None of them has tasks." in tube_page(tube(), TubeDetails(subqueues=[]))
+    assert "Sub-queues" not in tube_page(tube(), TubeDetails())
+    report = " ".join(report.split())
+    assert "First ready task of mail Task 7 is next." in report
+    assert "error tasks ValueError 1,200 TypeError 3 Sub-queues of mail" in report
+    assert '<td>mail</td><td class="n">6</td><td class="n">3</td><td>2026-01-02T03:04:05' in page
+    assert '<td>new</td><td class="n">0</td><td class="n">0</td><td></td>' in page
+    assert "<td>take</td>" in tube_page(tube(), details)
 
 
 def test_flows_when_looked_at_again_are_of_what_was_put_and_done_between() -> None:
-    before = snapshot(a=tube("a", done=10, stored=100), again=tube("again", done=5))
-    now = {"a": tube(done=40, stored=110), "again": tube(done=0), "new": tube()}
+    def measured(seconds: float, **tubes: TubeSnapshot) -> QueueMetrics:
+        found = {name: of.metrics for name, of in tubes.items()}
+        return QueueMetrics(AT + dt.timedelta(seconds=seconds), found, 0)
 
-    found = flows(now, AT + dt.timedelta(seconds=20), before)
+    before = measured(0, a=tube(done=10, ready=100), again=tube(done=5))
+    now = {"a": tube(done=40, ready=110), "again": tube(done=0), "new": tube()}
+
+    found = with_flows(measured(20, **now), before)
 
     assert found["a"].flow == Flow(added=2.0, done=1.5, seconds=20.0)
     assert (found["again"].flow, found["new"].flow) == (None, None)
-    assert flows(now, AT, before)["a"].flow is None
+    assert with_flows(measured(0, **now), before)["a"].flow is None
+    assert with_flows(measured(20, **now), None)["a"].flow is None
 
 
-def test_ages_and_sizes_are_in_the_unit_that_they_are_read_in() -> None:
-    seconds = (None, 0, 119, 120, 7_200, 200_000)
-    assert [pages.age(each) for each in seconds] == ["", "0 s", "119 s", "2 min", "2 h", "2 d"]
-    sizes = (0, 1_000, 2_500_000, 3e12)
-    assert [pages.size(each) for each in sizes] == ["0 B", "1 KB", "2 MB", "3 TB"]
+def test_ages_are_in_the_unit_that_they_are_read_in() -> None:
+    seconds = (0, 119, 120, 7_200, 200_000)
+    assert [str(Age(each)) for each in seconds] == ["0s", "119s", "2m", "2h", "2d"]
+    assert Age.of(None) is None
+    assert [markup.shown(each) for each in (1_234, 0.25, 1 / 3, None, True)] == [
+        "1,234",
+        "0.25",
+        "0.333",
+        "",
+        "True",
+    ]
 
 
 # -- HTML, and texts on a terminal --------------------------------------------------------------------

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from tubeq_spark.cli import (
-    change,
-    check,
-    copy,
-    dashboard,
+    files,
     job_commands,
     look,
     put,
-    report,
+    serve,
     settle,
     sweep,
     take,
     top,
     tubes,
-    verify,
     work,
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
@@ -45,33 +42,61 @@ _FLAGS = {"--json", "--verbose"}
 _SHARED = _FLAGS | {"--location", "--remote", "--engine", "--config"}
 
 
-class _Commands(Mapping[str, Any]):
-    """The commands by their names. Each is made when it is needed, because to make all takes longer than a call."""
-
-    def __getitem__(self, name: str) -> Any:
-        return _made(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_FUNCTIONS)
-
-    def __len__(self) -> int:
-        return len(_FUNCTIONS)
-
-
 @cache
 def _made(name: str) -> Any:
+    """A command. Each is made when it is needed, because to make all takes longer than a call."""
     _, function = _FUNCTIONS[name]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name)(function)
+    alone.command(name, cls=_Command)(function)
     return typer.main.get_command(alone)
 
 
-class _Group(TyperGroup):
+@dataclass
+class _Reader:
+    """Reads the values of an option by a function, as the objects do that typer makes for it."""
+
+    read: Callable[[Any], Any] | None
+
+    def coerce(self, value: Any, *, param: Any, **_context: Any) -> Any:
+        """The value, or the values of an option that may be repeated."""
+        if param.multiple or param.nargs == -1:
+            return [self._one(each) for each in value or ()]
+        return self._one(value)
+
+    def _one(self, value: Any) -> Any:
+        return value if value is None or self.read is None else self.read(value)
+
+
+class _ReadsPlainly:
+    """A command whose options read their values by their own parsers, or take them as they are.
+
+    typer reads all values by pydantic, whose import takes a third of the time of a call.
+    """
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for param in found:
+            if hasattr(param, "get_runtime_param"):  # not in every version of typer
+                about = param.type_descriptor
+                read = about.parameter_info.parser or (Path if about.is_path else None)
+                param.get_runtime_param = partial(_Reader, read)
+        return found
+
+
+class _Command(_ReadsPlainly, TyperCommand):
+    """One command."""
+
+
+class _Group(_ReadsPlainly, TyperGroup):
     """Accepts the options of all commands anywhere in the command line."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = _Commands()
+        self.commands: Any = dict.fromkeys(_FUNCTIONS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        del ctx
+        return _made(cmd_name) if cmd_name in _FUNCTIONS else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -88,7 +113,7 @@ class _Group(TyperGroup):
         return True
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = formatter.width - 6 - max(map(len, self.commands))
+        width = formatter.width - 6 - max(map(len, _FUNCTIONS))
         groups = dict[str, list[tuple[str, str]]]()
         for name, (title, function) in _FUNCTIONS.items():
             summary = (function.__doc__ or "").partition("\n")[0]
@@ -216,14 +241,14 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "Tubes": (
         tubes.create,
-        change.alter,
+        tubes.alter,
         tubes.tubes,
         tubes.stats,
         look.show,
         look.utubes,
         look.history,
-        change.pause,
-        change.resume,
+        tubes.pause,
+        tubes.resume,
         tubes.release_all,
         tubes.truncate,
         tubes.drop,
@@ -233,13 +258,13 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         look.health,
         look.metrics,
         top.top,
-        dashboard.dashboard,
-        report.report,
+        serve.dashboard,
+        serve.report,
         sweep.sweep,
         sweep.sweeper,
-        check.check,
-        verify.verify,
-        copy.copy,
+        files.check,
+        files.verify,
+        files.copy,
     ),
 }
 #: The title of the group and the function of each command, by its name.

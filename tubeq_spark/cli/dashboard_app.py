@@ -24,9 +24,7 @@ from starlette.routing import Route
 
 from tubeq_spark.cli.call import json_text
 from tubeq_spark.errors import TaskNotFoundError, TubeNotFoundError, TubeqError
-from tubeq_spark.markup import joined, table, tag
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.failures import kind_of
 from tubeq_spark.observe import pages
 from tubeq_spark.observe.minutes import Minutes
 from tubeq_spark.observe.snapshot import take_snapshot
@@ -40,10 +38,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.markup import Html
-    from tubeq_spark.observe.snapshot import Snapshot, TubeSnapshot
+    from tubeq_spark.observe.snapshot import Snapshot
     from tubeq_spark.queue import Queue
-    from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
 #: The names of this host, with any port, because a tunnel has another port at its other end.
@@ -63,8 +59,8 @@ _FRESH, _FRESH_HEALTH = 1.0, 15.0
 _OVER, _KEPT = 60.0, 120
 #: Seconds after which a browser loads the page again.
 _REFRESH = 5
-#: The most tasks and commits of a tube on its page, and the most characters of a payload.
-_TASKS, _COMMITS, _PAYLOAD = 50, 20, 2_000
+#: The most tasks and commits of a tube on its page.
+_TASKS, _COMMITS = 50, 20
 #: The most bytes of a form. The forms of the dashboard have a number and a token.
 _MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
@@ -132,7 +128,7 @@ class _Looks:
             if self._kept and not anew and now - self._kept[-1][0] < _FRESH:
                 return self._kept[-1][1]
             self._kept = [each for each in self._kept if now - each[0] <= _OVER][-_KEPT:]
-            before = self._kept[0][1] if self._kept else None
+            before = self._kept[0][1].metrics if self._kept else None
             health = None
             if self._kept and now - self._health_at < _FRESH_HEALTH:
                 health = self._kept[-1][1].health
@@ -154,12 +150,8 @@ class _Dashboard:
 
     def overview(self, request: Request) -> Response:
         """The page of all tubes, which a browser refreshes unless the user has stopped that."""
-        body = pages.overview(self._looks.look(), lambda name: f"/tube/{quote(name)}")
-        is_still = "still" in request.query_params
-        said = f"Refresh every {_REFRESH} s" if is_still else "Stop refreshing"
-        footer = tag("footer", tag("a", said, href="/" if is_still else "/?still=1"))
-        refresh = None if is_still else _REFRESH
-        return HTMLResponse(pages.document("tubeq", body, footer, refresh=refresh))
+        live = "still" not in request.query_params
+        return HTMLResponse(pages.overview(self._looks.look(), "tubeq", every=_REFRESH, live=live))
 
     def tube(self, request: Request) -> Response:
         """The page of one tube, with some of its tasks in the requested state."""
@@ -171,53 +163,25 @@ class _Dashboard:
         found = look.tubes.get(name)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")
-        tube = self._queue.tube(name)
-        details = details_of(tube, _COMMITS, self._minutes.setdefault(name, Minutes()))
-        parts = [
-            tag("p", tag("a", "all tubes", href="/")),
-            tag("p", f"{kicked} kicked.", class_="sound") if _is_number(kicked) else None,
-            pages.tube_now(found),
-            *(self._forms(found) if self._token is not None else []),
-            self._tasks(tube, request.query_params),
-            pages.now(details, look.at),
-            pages.tube_details(found, details.commits),
-        ]
-        return HTMLResponse(pages.document(f"{name}: tubeq", *parts))
-
-    def _tasks(self, tube: Tube, asked: Any) -> Html:
-        wanted = asked.get("state")
-        with_payloads = asked.get("payloads") == "1"
-        links = []
-        for state in _STATES:
-            here = "true" if state == wanted else None
-            links.append(tag("a", state, href=_query(state=state), aria_current=here))
-        parts: list[object] = [tag("p", *links, class_="tabs")]
-        if wanted in _STATES:
-            tasks = first_tasks(tube, _STATES[wanted], _TASKS)
-            said = f"The first {_TASKS} at most, in the order of the tube. Click an id to see why its task waits."
-            parts.append(tag("p", said))
-            if _is_number(asked.get("why", "")):
-                parts.append(tag("p", _why(tube, int(asked["why"])), class_="sound"))
-                if wanted == "buried" and self._token is not None:
-                    task = tag("input", name="task", type="hidden", value=asked["why"])
-                    parts.append(_form(tube.name, "Kick", task, does_what="Kick this task"))
-            if not with_payloads:
-                link = tag("a", "Show the payloads", href=_query(state=wanted, payloads=1))
-                parts.append(tag("p", link))
-            shown = _task_table(tasks, wanted, with_payloads=with_payloads)
-            parts.append(tag("div", shown, class_="wide"))
-        return pages.section("Tasks", *parts)
-
-    @staticmethod
-    def _forms(found: TubeSnapshot) -> list[Html]:
-        """The forms for changes of a tube."""
-        switch = "Resume" if found.metrics.paused else "Pause"
-        forms = [pages.section(switch, _form(found.name, switch))]
-        if found.metrics.buried:
-            count = tag("input", name="count", type="number", min="1", value="1", required=True)
-            kick = _form(found.name, "Kick", tag("label", "buried tasks", count))
-            forms.insert(0, pages.section("Kick", kick))
-        return forms
+        tube, asked = self._queue.tube(name), request.query_params
+        state = asked.get("state")
+        state = state if state in _STATES else None
+        number = asked.get("why", "")
+        page = pages.tube(
+            found,
+            details_of(tube, _COMMITS, self._minutes.setdefault(name, Minutes())),
+            at=look.at,
+            kicked=kicked if _is_number(kicked) else None,
+            can_change=self._token is not None,
+            state=state,
+            tasks=[] if state is None else first_tasks(tube, _STATES[state], _TASKS),
+            limit=_TASKS,
+            asked=number,
+            why=_why(tube, int(number)) if _is_number(number) else None,
+            payloads=asked.get("payloads") == "1",
+            text_of=json_text,
+        )
+        return HTMLResponse(page)
 
     async def change(self, request: Request) -> Response:
         """Kick buried tasks of a tube, pause or resume it; then show it."""
@@ -255,11 +219,6 @@ class _Dashboard:
         return form
 
 
-def _query(**wanted: object) -> str:
-    """A link to the same page with these wishes."""
-    return f"?{urlencode(wanted)}"
-
-
 def _is_number(text: str) -> bool:
     """Whether a text of a request is an integer of a usual length."""
     return text.isascii() and text.isdecimal() and len(text) < 20
@@ -272,54 +231,6 @@ def _why(tube: Tube, task_id: int) -> str:
         return reason_of(error)
 
 
-def _form(tube: str, does: str, *inputs: object, does_what: str | None = None) -> Html:
-    """A form that changes a tube, with the token; `does_what` is the text of its button."""
-    token = tag("input", name="token", type="password", autocomplete="off", required=True)
-    return tag(
-        "form",
-        *inputs,
-        tag("label", "token of this server", token),
-        tag("button", does_what or does, type="submit"),
-        method="post",
-        action=f"/tube/{quote(tube)}/{does.lower()}",
-    )
-
-
-def _task_table(tasks: list[Task], state: str, *, with_payloads: bool) -> Html:
-    heads = ["task", "sub-queue", "pri", "attempts", "put (UTC)", "next change (UTC)", "error"]
-    rows: list[list[object]] = [
-        [
-            tag("a", str(task.task_id), href=_query(state=state, why=task.task_id)),
-            task.utube,
-            task.pri,
-            task.attempts,
-            pages.moment(task.created),
-            pages.moment(task.next_event),
-            _error(task.error, with_text=with_payloads),
-        ]
-        for task in tasks
-    ]
-    if with_payloads:
-        heads.append("payload")
-        for row, task in zip(rows, tasks, strict=True):
-            row.append(tag("code", _cut(json_text(task.data))))
-    return table(heads, rows, class_="tasks")
-
-
-def _error(error: str | None, *, with_text: bool) -> object:
-    """The error of a task: its kind alone, or its first line, with the rest folded up."""
-    if error is None or not with_text:
-        return None if error is None else kind_of(error)
-    first, _, rest = error.partition("\n")
-    if not rest:
-        return tag("code", _cut(first))
-    return tag("details", tag("summary", _cut(first)), tag("code", _cut(rest)))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _PAYLOAD else f"{text[:_PAYLOAD]}… ({len(text):,} characters)"
-
-
 async def _body_of(request: Request) -> str:
     body = b""
     async for piece in request.stream():
@@ -330,8 +241,7 @@ async def _body_of(request: Request) -> str:
 
 
 def _page_of(sentence: str, status: int, refresh: float | None = None) -> Response:
-    parts = joined([tag("h1", sentence), tag("p", tag("a", "all tubes", href="/"))])
-    return HTMLResponse(pages.document("tubeq", parts, refresh=refresh), status)
+    return HTMLResponse(pages.page("page", sentence, refresh=refresh), status)
 
 
 def _refused(_: Request, error: HTTPException) -> Response:

@@ -89,20 +89,9 @@ def consume(
     path: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the module")] = Path(),
     batch_size: Annotated[int, whole("Tasks of a batch", least=1)] = 1_000,
     per_utube: Annotated[int, whole("Tasks of one sub-queue in a batch", least=1)] = 1,
-    retry_delay: Annotated[float, seconds("Delay of failed tasks, in types with delays")] = 0,
-    max_attempts: Annotated[
-        int | None,
-        whole("Bury tasks that fail at this attempt [default: the tube's option]", least=1),
-    ] = None,
     max_failures: Annotated[
         int, whole("Stop after N failed batches in a row; 0 = never", least=0)
     ] = 3,
-    halves: Annotated[
-        bool,
-        typer.Option(
-            help="Call the function again with halves of a failed batch to find bad tasks"
-        ),
-    ] = True,
     lease: Annotated[
         float | None, seconds("Time until a dead consumer's tasks are released [default: 60]")
     ] = None,

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli import table
-from tubeq_spark.cli.call import json_text, queue_of, tube_of
+from tubeq_spark.cli.call import as_dict, json_text, queue_of, tube_of
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.names import TubeName, Where
 from tubeq_spark.cli.options import plain_options, seconds, whole
+from tubeq_spark.cli.serve import serve_metrics
 from tubeq_spark.cli.settle import Id
-from tubeq_spark.model.stored_task import state_of
+from tubeq_spark.cli.table import show_each
+from tubeq_spark.observe import columns
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
-    import datetime as dt
-
-    from tubeq_spark.cli.table import Column
+    from tubeq_spark.observe.columns import Columns
 
 #: The states, roughly in the order in which a task passes them.
 _STATES = (
@@ -29,21 +29,22 @@ _STATES = (
     TaskState.BURIED,
     TaskState.DONE,
 )
-_METRICS: dict[str, Column] = {
-    **{name: name for name in ("tube", "type", "ready", "taken", "delayed", "buried")},
-    "oldest": table.age("oldest_ready_age"),
-    "failing": "failing_workers",
-    "ending": "leases_ending",
-    "unswept": "unswept",
-    "since": table.age("unswept_age"),
-    "commits": "commits",
-    "log": "log_commits",
-    "files": "files",
-    "bytes": "size_bytes",
-    "paused": table.paused,
+_METRICS: Columns = {
+    **columns.KIND,
+    **columns.DEPTH,
+    **columns.WAITING,
+    "failing": "metrics.failing_workers",
+    "ending": "metrics.leases_ending",
+    **columns.STORAGE,
+    **columns.PAUSED,
 }
-#: An empty cell stands for the tasks that were put without a sub-queue.
-_UTUBE: dict[str, Column] = {"utube": lambda row: '""' if row["utube"] == "" else row["utube"]}
+#: The columns of a taken-utube row.
+_TAKEN: Columns = {
+    "utube": lambda row: columns.utube(row["utube"]),
+    "number": itemgetter("number"),
+    "taken": itemgetter("taken"),
+    "last begun": itemgetter("last_begun"),
+}
 
 
 def health(
@@ -67,14 +68,9 @@ def health(
 def metrics(
     ctx: typer.Context,
     ending_within: Annotated[float, seconds("Count leases that end within this time")] = 10,
-    prometheus: Annotated[
-        bool, typer.Option("--prometheus", help="Print Prometheus' text format (extra prometheus)")
-    ] = False,
     port: Annotated[
         int | None,
-        whole(
-            "Serve that text to Prometheus until stopped; 0 = any free port", least=0, most=65_535
-        ),
+        whole("Serve them to Prometheus until stopped; 0 = any free port", least=0, most=65_535),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address for --port; 0.0.0.0 = all addresses of this host")
@@ -83,18 +79,17 @@ def metrics(
     """Measure the tubes: depth, ages, leases, files, conflicts."""
     with queue_of(ctx) as (call, queue):
         if port is not None:
-            from tubeq_spark.cli.exporter import serve  # noqa: PLC0415  as in call
-
-            serve(call, queue, port, host, ending_within)
+            serve_metrics(call, queue, port, host, ending_within)
             return
-        if prometheus:
-            from tubeq_spark.prometheus import text  # noqa: PLC0415  the extra may be missing
+        from tubeq_spark.observe.snapshot import with_flows  # noqa: PLC0415  as in call
 
-            typer.echo(text(queue, ending_within=ending_within), nl=False)
-            return
-        tubes = queue.metrics(ending_within=ending_within).tubes
-        found = [{"tube": name, **asdict(tube)} for name, tube in tubes.items()]
-        table.show_each(call, found, _METRICS)
+        tubes = with_flows(queue.metrics(ending_within=ending_within), None)
+        show_each(
+            call,
+            [*tubes.values()],
+            _METRICS,
+            lambda tube: {"tube": tube.name, **asdict(tube.metrics)},
+        )
 
 
 def history(
@@ -108,40 +103,27 @@ def history(
     """
     with tube_of(ctx, tube) as (call, source):
         from tubeq_spark.admin.tubes import context_of  # noqa: PLC0415  as in call
-        from tubeq_spark.clock import from_us  # noqa: PLC0415
-        from tubeq_spark.observe.progress import newest_commits  # noqa: PLC0415
+        from tubeq_spark.observe.minutes import newest_commits  # noqa: PLC0415
 
         found = newest_commits(context_of(source), limit)
-        rows = [asdict(commit) | {"at": from_us(commit.at_us)} for commit in found]
-        names = ("version", "at", "operation", "tasks", "conflicts", "session", "statement")
-        columns: dict[str, Column] = {**{name: name for name in names}, "at": _second("at")}
-        table.show_each(call, [{name: row[name] for name in names} for row in rows], columns)
+        of = columns.COMMITS
+        show_each(
+            call,
+            found,
+            of,
+            lambda commit: {name: columns.value_of(commit, column) for name, column in of.items()},
+        )
 
 
 def sessions(ctx: typer.Context) -> None:
     """List sessions: host, process, lease and held tasks."""
     with queue_of(ctx) as (call, queue):
-        found, now = queue.sessions(), call.outside.clock.now()
-
-        def lease(row: dict[str, Any]) -> object:
-            if row["until"] is None:
-                return "never"
-            left = (row["until"] - now).total_seconds()
-            return table.Age(left) if left > 0 else f"ended {table.Age(-left)} ago"
-
-        columns: dict[str, Column] = {
-            "session": lambda row: str(row["uuid"]),
-            "host": "host",
-            "pid": lambda row: str(row["pid"]),
-            "open for": lambda row: table.Age((now - row["since"]).total_seconds()),
-            "lease ends in": lease,
-            "holds": "holds",
-            "of": lambda row: ", ".join(f"{tube}: {n:,}" for tube, n in row["tubes"].items()),
-        }
-        table.show_each(call, [asdict(info) for info in found], columns)
+        show_each(call, queue.sessions(), columns.sessions(call.outside.clock.now()))
 
 
 def _state(text: str) -> TaskState:
+    from tubeq_spark.model.stored_task import state_of  # noqa: PLC0415  imports Arrow
+
     found = state_of(text)
     if found is None:
         msg = f"must be one of {', '.join(state.name.lower() for state in TaskState)}"
@@ -177,22 +159,16 @@ def tasks(
             total = perform_in(source, lambda ctx: count_matching(ctx, where, states))
             if total > limit:
                 call.tell(f"{limit:,} of {total:,} tasks shown; -n shows more")
-        if call.json:
-            call.show_tasks(found)
-            return
-        columns: dict[str, Column] = {
-            "task_id": lambda row: str(row["task_id"]),
-            "state": lambda row: row["state"].name.lower(),
-            "pri": "pri",
-            "utube": "utube",
-            "attempts": "attempts",
-            "created": _second("created"),
-            "next": _second("next_event"),
-            "data": lambda row: json_text(row["data"]),
+        shown: dict[str, columns.Column] = {
+            "task_id": lambda task: str(task.task_id),
+            "state": lambda task: task.state.name.lower(),
+            **{name: name for name in ("pri", "utube", "attempts", "created")},
+            "next": "next_event",
+            "data": lambda task: json_text(task.data),
         }
         if any(task.error is not None for task in found):
-            columns["error"] = lambda row: (row["error"] or "").partition("\n")[0]
-        table.show_each(call, [asdict(task) for task in found], columns)
+            shown["error"] = lambda task: (task.error or "").partition("\n")[0]
+        show_each(call, found, shown, as_dict)
 
 
 def utubes(
@@ -205,14 +181,9 @@ def utubes(
     """Count the tasks of each sub-queue, the largest first."""
     with tube_of(ctx, tube) as (call, source):
         if taken:
-            rows = source.taken_utubes().slice(0, limit).to_pylist()
-            last: dict[str, Column] = {"last begun": _second("last_begun")}
-            table.show_each(call, rows, _UTUBE | {"number": "number", "taken": "taken"} | last)
-            return
-        found, now = source.utubes(limit), call.outside.clock.now()
-        counts: dict[str, Column] = {n: n for n in ("ready", "taken", "delayed", "buried")}
-        counts["oldest"] = lambda row: table.Age((now - row["oldest"]).total_seconds())
-        table.show_each(call, [asdict(each) for each in found], _UTUBE | counts)
+            show_each(call, source.taken_utubes().slice(0, limit).to_pylist(), _TAKEN, dict)
+        else:
+            show_each(call, source.utubes(limit), columns.utubes(call.outside.clock.now()))
 
 
 def why(ctx: typer.Context, tube: TubeName, task_id: Id) -> None:
@@ -247,13 +218,3 @@ def _value(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return value if isinstance(value, str) else json_text(value)
-
-
-def _second(name: str) -> Column:
-    """A column with a moment to the second, in UTC."""
-
-    def shown(row: dict[str, Any]) -> str | None:
-        moment: dt.datetime | None = row[name]
-        return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-
-    return shown

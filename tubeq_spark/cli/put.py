@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
@@ -55,31 +55,32 @@ def put(
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
     options["unique"] = unique
     fields = {"utube": utube_field, "unique": unique_field}
-    with call.answering(), _opened(call, file) as stream, call.queue() as queue:
+    finishing = lambda _: call.tell("finishing this batch; a second signal stops at once")  # noqa: E731
+    done, added, is_full = _Done(), list[Task](), False
+    with call.queue() as queue, done.told_by(call):
         target = queue.tube(tube)
-        done, added = _Done(), list[Task]()
         has_keys = unique is not None or unique_field is not None
         if has_keys:
             # Some of the tasks that a put returns existed before.
             target.on_task_change(lambda task, _event: added.append(task))
-        finishing = lambda _: call.tell("finishing this batch; a second signal stops at once")  # noqa: E731
-        with done.telling(call), _showing(stream, file) as show:
-            for items in _batches(stream, str(file), batch, done, fields):
-                show(done.count)
+        with _lines(call, file) as lines:
+            for items in _batches(lines, str(file), batch, fields):
                 stop = Stop(finishing)
                 # A second signal interrupts the put.
                 with suppress(KeyboardInterrupt), stop:
                     done.trying = len(items)
                     tasks = target.put_many(items, timeout=timeout, **options)
+                    is_full = bool(items) and not tasks
                     done.add(added if has_keys else tasks)
+                    added.clear()
                 if stop():
                     sys.exit(stop.exit_code)
-                if items and not tasks:
-                    call.tell(f"tube {tube} is full; {done.before}")
-                    call.show(done.as_dict(tube), done.sentence(tube))
-                    raise typer.Exit(ExitCode.NO)
-                added.clear()
-            call.show(done.as_dict(tube), done.sentence(tube))
+                if is_full:
+                    call.tell(f"tube {tube} is full; {plural(done.count, 'task')} put")
+                    break
+        call.show(done.as_dict(tube), done.sentence(tube))
+    if is_full:
+        raise typer.Exit(ExitCode.NO)
 
 
 class _Done:
@@ -87,86 +88,85 @@ class _Done:
 
     def __init__(self) -> None:
         self.count = 0
-        #: Whether the message of an error has the number.
-        self.is_told = False
         #: The number of tasks that a put adds, all or none, which has not ended.
         self.trying = 0
-        self._first: int | None = None
-        self._last: int | None = None
-
-    @property
-    def before(self) -> str:
-        """The sentence about the tasks that were put before a call ended, so that the user can go on from there."""
-        return f"{plural(self.count, 'task')} put"
+        self._ids: list[str | None] = [None, None]
 
     @contextmanager
-    def telling(self, call: Call) -> Iterator[None]:
+    def told_by(self, call: Call) -> Iterator[None]:
         """Print the number of tasks that were put if the block ends by an error or a signal."""
         try:
             yield
-        except typer.Exit:
-            raise
         except BaseException as error:
-            if not self.is_told:
-                is_unknown = isinstance(error, CommitUnknownError | KeyboardInterrupt | SystemExit)
-                perhaps = f", and perhaps the next {self.trying:,}"
-                call.tell(f"{self.before}{perhaps if is_unknown and self.trying else ''}")
+            is_unknown = isinstance(error, CommitUnknownError | KeyboardInterrupt | SystemExit)
+            perhaps = (
+                f", and perhaps the next {self.trying:,}" if is_unknown and self.trying else ""
+            )
+            if self.count or perhaps:
+                call.tell(f"{plural(self.count, 'task')} put{perhaps}")
             raise
 
     def add(self, tasks: list[Task]) -> None:
         self.trying = 0
         if tasks:
             self.count += len(tasks)
-            self._first = tasks[0].task_id if self._first is None else self._first
-            self._last = tasks[-1].task_id
+            self._ids = [self._ids[0] or str(tasks[0].task_id), str(tasks[-1].task_id)]
 
     def as_dict(self, tube: str) -> dict[str, Any]:
-        ends = {"first_task_id": self._first, "last_task_id": self._last}
-        ids = {name: None if task_id is None else str(task_id) for name, task_id in ends.items()}
+        ids = dict(zip(("first_task_id", "last_task_id"), self._ids, strict=True))
         return {"tube": tube, "count": self.count, **ids}
 
     def sentence(self, tube: str) -> str:
-        ids = f": {self._first} to {self._last}" if self.count else ""
+        ids = f": {' to '.join(map(str, self._ids))}" if self.count else ""
         return f"put {plural(self.count, 'task')} into {tube}{ids}"
 
 
 @contextmanager
-def _opened(call: Call, file: Path) -> Iterator[BinaryIO]:
-    if str(file) != "-":
-        with file.open("rb") as stream:
+def _lines(call: Call, file: Path) -> Iterator[Iterable[bytes]]:
+    """Open the lines. On a terminal a bar shows how much of a file is read, or that standard input is."""
+    is_typed = str(file) == "-" and sys.stdin.isatty()
+    if is_typed:
+        call.tell("reading JSON lines from the terminal; Ctrl-D ends them")
+    if is_typed or not sys.stderr.isatty():
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
             yield stream
         return
-    if sys.stdin.isatty():
-        call.tell("reading JSON lines from the terminal; Ctrl-D ends them")
-    yield sys.stdin.buffer
+    from rich import progress  # noqa: PLC0415  few calls need it
+    from rich.console import Console  # noqa: PLC0415
+
+    how: dict[str, Any] = {"description": f"put {file}", "console": Console(stderr=True)}
+    if str(file) == "-":
+        shown: Any = progress.track(sys.stdin.buffer, transient=True, **how)
+        with closing(shown) as stream:
+            yield stream
+    else:
+        with progress.open(file, "rb", transient=True, **how) as stream:
+            yield stream
 
 
 def _batches(
-    stream: BinaryIO, name: str, size: int, done: _Done, fields: Mapping[str, str | None]
+    lines: Iterable[bytes], name: str, size: int, fields: Mapping[str, str | None]
 ) -> Iterator[list[Any]]:
     """The items of the lines, by batches. A bad line is refused with its number.
 
     Args:
-        stream: The lines.
+        lines: The lines.
         name: The name of their file.
         size: Lines of a batch at most.
-        done: Says how many tasks were put before.
         fields: The fields of the lines with options of their tasks, by option.
 
     Raises:
         InvalidOptionError: A line of the next batch is bad.
     """
-    lines = enumerate(stream, start=1)
-    while some := list(islice(lines, size)):
+    numbered = enumerate(lines, start=1)
+    while some := list(islice(numbered, size)):
         items = []
         for number, line in some:
             try:
                 items += [_item(line, fields)] if line.strip() else []
             except ValueError as error:
                 where = "standard input" if name == "-" else name
-                done.is_told = True
-                msg = f"line {number} of {where} {error}; {done.before}"
-                raise InvalidOptionError(msg) from None
+                raise InvalidOptionError(f"line {number} of {where} {error}") from None
         yield items
 
 
@@ -193,26 +193,3 @@ def _item(line: bytes, fields: Mapping[str, str | None]) -> Any:
             raise ValueError(f"lacks the field {field} of --{option}-field; it has {has}")
         own[option] = data[field]
     return PutItem(data, **own) if own else data
-
-
-@contextmanager
-def _showing(stream: BinaryIO, file: Path) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal, by the bytes of a file, because the number of its lines is not known."""
-    if not sys.stderr.isatty():
-        yield lambda _count: None
-        return
-    from rich.console import Console  # noqa: PLC0415  few calls need it
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    size = file.stat().st_size if file.is_file() else None
-    columns = (
-        TextColumn("put {task.fields[count]:,}"),
-        BarColumn(bar_width=40),
-        TextColumn("{task.percentage:3.0f} %" if size else ""),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    # By default the bar sends results to its own console, too.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        line = bar.add_task("", total=size, count=0)
-        yield lambda count: bar.update(line, count=count, completed=stream.tell() if size else 0)

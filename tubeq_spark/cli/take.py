@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +27,7 @@ from tubeq_spark.errors import InvalidOptionError, TubeqError
 from tubeq_spark.model import validation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from uuid import UUID
 
     from tubeq_spark.task import Task
@@ -81,9 +82,10 @@ def take(
                 raise InvalidOptionError(msg)
             # Without tasks this only checks the delay, which must be valid before a command runs.
             source.release_many([], delay=delay or None)
+            words = _words_of(command)
             take_next = partial(source.take, timeout, utube=utube or None)
-            work = _Command(command, delay, bury=bury)
-            done, failed = _work(call, source, take_next, work, count)
+            found = islice(iter(take_next, None), count)
+            done, failed = _work(call, source, found, words, delay=delay or None, bury=bury)
             if not done and not failed:
                 raise typer.Exit(ExitCode.NO)
             fail_if_strict(failed, strict=strict)
@@ -113,64 +115,51 @@ def _give_back(call: Call, source: Tube, session: UUID, tasks: list[Task]) -> No
         queue.tube(source.name).release_many([task.task_id for task in tasks])
 
 
-class _Command:
-    """The command for tasks, and how failed tasks are settled."""
+def _words_of(command: str) -> list[str]:
+    """The words of a command, which is checked before a task is taken.
 
-    def __init__(self, text: str, delay: float, *, bury: bool) -> None:
-        """Check the command before a task is taken.
-
-        Raises:
-            InvalidOptionError: The program of the command does not exist.
-        """
-        try:
-            self._words = shlex.split(text)
-        except ValueError as error:
-            raise InvalidOptionError(f"--exec {text!r}: {error}") from None
-        if not self._words or shutil.which(self._words[0]) is None:
-            raise InvalidOptionError(f"--exec {text!r}: no such program")
-        self.delay = delay
-        self.bury = bury
-
-    def run(self, source: Tube, task: Task) -> int:
-        """Run the command for a task; return its exit code.
-
-        While the command runs, the task's lease is renewed. Its `ttl` and `ttr` stay as they were put.
-        """
-        with tempfile.NamedTemporaryFile(prefix="tubeq-task-", suffix=".json") as file:
-            file.write(f"{json_text(as_dict(task))}\n".encode())
-            file.flush()
-            # The words are those of the user, and no shell parses them.
-            with subprocess.Popen(  # noqa: S603
-                self._words,
-                stdin=subprocess.PIPE,
-                env=os.environ | _variables(task) | {"TUBEQ_TASK_FILE": file.name},
-            ) as process:
-                try:
-                    _feed(process, f"{json_text(task.data)}\n".encode(), source, task)
-                except BaseException:
-                    process.kill()
-                    raise
-        return process.returncode
+    Raises:
+        InvalidOptionError: The program of the command does not exist.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InvalidOptionError(f"--exec {command!r}: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise InvalidOptionError(f"--exec {command!r}: no such program")
+    return words
 
 
-def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Task) -> None:
-    """Give a command its input, and renew the lease of its task until it ends."""
+def _exit_code(words: list[str], source: Tube, task: Task) -> int:
+    """Run a command for a task; return its exit code.
+
+    While the command runs, the task's lease is renewed. Its `ttl` and `ttr` stay as they were put.
+    """
     from tubeq_spark.verbs.settle import RENEW  # noqa: PLC0415  as in call
 
     # Two thirds of the ttr are left if a renewal is late.
     pause = None if task.ttr is None else task.ttr / 3
-    left: bytes | None = data
-    while True:
-        try:
-            process.communicate(left, timeout=pause)
-        except subprocess.TimeoutExpired:
-            # The process already has its input.
-            left = None
-            # A lost task, or a failure of the storage, is reported when the command has ended.
-            with suppress(TubeqError):
-                source._settle(RENEW, [task.task_id], "touch")  # noqa: SLF001  (as the loop of `work` does)
-        else:
-            return
+    with (
+        tempfile.NamedTemporaryFile(prefix="tubeq-task-", suffix=".json") as whole,
+        tempfile.TemporaryFile() as data,
+    ):
+        whole.write(f"{json_text(as_dict(task))}\n".encode())
+        whole.flush()
+        data.write(f"{json_text(task.data)}\n".encode())
+        data.seek(0)
+        surroundings = os.environ | _variables(task) | {"TUBEQ_TASK_FILE": whole.name}
+        # The words are those of the user, and no shell parses them.
+        with subprocess.Popen(words, stdin=data, env=surroundings) as process:  # noqa: S603
+            try:
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        return process.wait(pause)
+                    # A lost task, or a failure of the storage, is reported when the command has ended.
+                    with suppress(TubeqError):
+                        source._settle(RENEW, [task.task_id], "touch")  # noqa: SLF001  (as `work` does)
+            except BaseException:
+                process.kill()
+                raise
 
 
 def _variables(task: Task) -> dict[str, str]:
@@ -183,32 +172,34 @@ def _variables(task: Task) -> dict[str, str]:
 
 
 def _work(
-    call: Call, source: Tube, take_next: Callable[[], Task | None], command: _Command, count: int
+    call: Call,
+    source: Tube,
+    tasks: Iterator[Task],
+    words: list[str],
+    *,
+    delay: float | None,
+    bury: bool,
 ) -> tuple[int, int]:
-    """Run the command for up to `count` tasks, taken one at a time, so that no lease ends while a task waits.
+    """Run a command for tasks, taken one at a time, so that no lease ends while a task waits.
 
     Returns:
         The numbers of tasks that are done, and that failed.
     """
     done = failed = 0
-    while done + failed < count:
-        task = take_next()
-        if task is None:
-            break
-        code = command.run(source, task)
+    for task in tasks:
+        code = _exit_code(words, source, task)
         if code == 0:
             source.ack(task.task_id)
             done += 1
             continue
         failed += 1
         why = f"the command ended with {code}"
-        if command.bury:
+        if bury:
             source.bury(task.task_id, error=why)
         else:
-            source.release(task.task_id, delay=command.delay or None, error=why)
-        fate = "buried" if command.bury else "released"
-        call.tell(f"task {task.task_id} was {fate}: {why}")
-        if not command.bury:
+            source.release(task.task_id, delay=delay, error=why)
+        call.tell(f"task {task.task_id} was {'buried' if bury else 'released'}: {why}")
+        if not bury:
             break
     call.show(
         {"tube": source.name, "done": done, "failed": failed}, f"{done:,} done, {failed:,} failed"

@@ -1,27 +1,36 @@
-"""`tubeq create tubes stats drop truncate release-all`: the commands about whole tubes."""
+"""`tubeq create alter tubes stats pause resume drop truncate release-all`: the commands about whole tubes."""
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
 
 from tubeq_spark.cli.call import queue_of, tube_of
+from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.cli.names import TubeName, Yes, names
-from tubeq_spark.cli.options import CREATED, plain_options, with_options
-from tubeq_spark.cli.table import STATES, Column, counted, paused, show_each
+from tubeq_spark.cli.options import ALTERED, CREATED, plain_options, with_options
+from tubeq_spark.cli.table import show_each
 from tubeq_spark.markup import plural
+from tubeq_spark.observe.columns import STATES, Column, Columns
+
+
+def _counted(kind: str, name: str) -> Column:
+    """A column with one of the counts of a tube: its `tasks` by state, or its `calls` by verb."""
+    return lambda row: row[kind][name]
+
 
 #: The columns of `tubeq stats`. `tubeq show` has the calls of all verbs.
-_COUNTS: dict[str, Column] = {
-    "tube": "tube",
-    "type": "type",
-    **{state: counted("tasks", state) for state in (*STATES, "total")},
+_COUNTS: Columns = {
+    "tube": itemgetter("tube"),
+    "type": itemgetter("type"),
+    **{state: _counted("tasks", state) for state in (*STATES, "done", "total")},
     **{
-        verb: counted("calls", verb)
+        verb: _counted("calls", verb)
         for verb in ("put", "take", "ack", "release", "bury", "kick", "delete")
     },
-    "paused": paused,
+    "paused": lambda row: "paused" if row["paused"] else "",
 }
 
 
@@ -56,6 +65,58 @@ def create(
         call.show(shown, f"tube {made.name} of type {made.type}")
 
 
+def _resettable(text: str) -> str:
+    name = text.replace("-", "_")
+    if name not in ALTERED:
+        raise typer.BadParameter(f"{text!r} must be one of {', '.join(sorted(ALTERED))}")
+    return name
+
+
+@with_options(ALTERED)
+def alter(
+    ctx: typer.Context,
+    tube: TubeName,
+    reset: Annotated[
+        list[str] | None,
+        typer.Option(
+            parser=_resettable,
+            metavar="OPTION",
+            help="Reset this option to the default of a new tube; may be repeated",
+        ),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Change options of a tube.
+
+    All programs see it within five seconds.
+    """
+    changes = {name: value for name, value in options.items() if value is not None}
+    with tube_of(ctx, tube) as (call, altered):
+        for name in reset or ():
+            if name in changes:
+                raise BadUseError(f"{name} cannot be set and reset at once")
+        changes |= dict.fromkeys(reset or ())
+        if not changes:
+            raise BadUseError("nothing to alter: give an option, or --reset OPTION")
+        altered.alter(**changes)
+        shown = {"tube": tube, "type": altered.type, "options": plain_options(altered.options)}
+        call.show(shown, f"altered {', '.join(changes)} of {tube}")
+
+
+def pause(ctx: typer.Context, tube: TubeName) -> None:
+    """Stop all takes within five seconds; puts and acks go on."""
+    with tube_of(ctx, tube) as (call, source):
+        source.pause()
+        call.show({"tube": tube, "paused": True}, f"paused {tube}")
+
+
+def resume(ctx: typer.Context, tube: TubeName) -> None:
+    """End a pause; takes go on within five seconds."""
+    with tube_of(ctx, tube) as (call, source):
+        source.resume()
+        call.show({"tube": tube, "paused": False}, f"resumed {tube}")
+
+
 def tubes(ctx: typer.Context) -> None:
     """List the tubes."""
     with queue_of(ctx) as (call, queue):
@@ -71,8 +132,7 @@ def stats(
         from tubeq_spark.queue import typed_statistics  # noqa: PLC0415  as in call
 
         found = typed_statistics(queue, tube)
-        rows = [{"tube": name, **counts} for name, counts in found.items()]
-        show_each(call, rows, _COUNTS)
+        show_each(call, [{"tube": name, **of} for name, of in found.items()], _COUNTS, dict)
 
 
 def drop(

@@ -70,7 +70,7 @@ def work(
         ),
     ] = None,
     strict: Strict = False,
-    report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
+    report_to: Annotated[int | None, typer.Option(hidden=True, parser=int)] = None,
 ) -> None:
     """Call a function for each task.
 

@@ -65,10 +65,7 @@ class Consumer:
         once: Whether to end when no task is ready, instead of waiting for more.
         batch_size: The most tasks in a batch, >= 1; commits are per batch.
         per_utube: The most tasks of one sub-queue in a batch, >= 1.
-        retry_delay: Seconds before the tasks of a failed batch are ready again, >= 0.
-        max_attempts: Bury the tasks of a failed batch that were taken so often; `None` uses the tube's option.
         max_failures: Give up after this many failed batches in a row; 0 = never.
-        halves: Whether to search a failed batch for its bad tasks; otherwise all have failed.
         done: The number of tasks that were acked.
         failed_batches: The number of batches of which no task succeeded.
         failed_tasks: The number of failed tasks of batches with other tasks that succeeded.
@@ -81,10 +78,7 @@ class Consumer:
     once: bool = False
     batch_size: int = 1_000
     per_utube: int = 1
-    retry_delay: float = 0.0
-    max_attempts: int | None = None
     max_failures: int = 3
-    halves: bool = True
     done: int = 0
     failed_batches: int = 0
     failed_tasks: int = 0
@@ -122,9 +116,6 @@ class Consumer:
             with batch:
                 report = batch.process(
                     self._handle,
-                    halves=self.halves,
-                    delay=self.retry_delay or None,
-                    max_attempts=self.max_attempts,
                     stop=self.stop,
                     # No task causes an error of the storage.
                     raises=(BadUseError, TubeqError),

@@ -130,6 +130,7 @@ class TubeMetrics:
         size_bytes: Their size.
         paused: Whether the tube is paused, so that takes get no tasks.
         failing_workers: Worker loops that take no tasks for now, because all their calls fail.
+        done: Number of ended tasks, as in `Queue.statistics`.
     """
 
     type: str
@@ -151,6 +152,7 @@ class TubeMetrics:
     size_bytes: int
     paused: bool = False
     failing_workers: int = 0
+    done: int = 0
 
     @property
     def total(self) -> int:

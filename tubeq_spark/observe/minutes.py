@@ -11,16 +11,18 @@ from tubeq_spark.storage.statement import PUTS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Commit
 
 #: What is counted, in the order of a picture.
 COUNTED = ("added", "done", "failed")
 #: The number of minutes that are kept: those of a day.
 DAY = 1_440
+#: The most commits that are read for the minutes of a tube.
+_MOST = 1_000
 #: What the tasks of a commit count for, by the verb of its note.
 _OF_VERB = {
     **dict.fromkeys(PUTS, "added"),
-    "take": "taken",
     "ack": "done",
     "done": "done",
     "release": "failed",
@@ -54,8 +56,7 @@ class Minutes:
             for commit in commits:
                 if commit.version > self.version:
                     minute = self._counts.setdefault(commit.at_us // _MINUTE_US, Counter())
-                    found = moved_by(commit)
-                    minute.update({name: found[name] for name in COUNTED if name in found})
+                    minute.update(_moved_by(commit))
             self.version = newest
             for old in sorted(self._counts)[:-DAY]:
                 del self._counts[old]
@@ -79,11 +80,24 @@ class Minutes:
         return found
 
 
-def moved_by(commit: Commit) -> Mapping[str, int]:
-    """The numbers of tasks that a commit has added, taken, done or failed. An exchange acks the tasks that it deletes."""
-    tasks = commit.tasks or 0
+def _moved_by(commit: Commit) -> Mapping[str, int]:
+    """The numbers of tasks that a commit has added, done or failed. An exchange acks the tasks that it deletes."""
     if commit.operation == "exchange" and commit.affected is not None:
-        acked = commit.affected.deleted
-        return {"taken": tasks - acked, "done": acked}
+        return {"done": commit.affected.deleted}
     counted = _OF_VERB.get(commit.operation or "")
-    return {} if counted is None else {counted: tasks}
+    return {} if counted is None else {counted: commit.tasks or 0}
+
+
+def newest_commits(ctx: TubeContext, limit: int) -> list[Commit]:
+    """The newest commits to a tube's table, the newest first, with their notes."""
+    return ctx.queue.engine.tables.commits(ctx.table.name, limit)
+
+
+def count_minutes(ctx: TubeContext, minutes: Minutes, least: int) -> list[Commit]:
+    """Add a tube's new commits to its minutes; returns at least this many of its newest commits, if the log has them."""
+    commits = newest_commits(ctx, least)
+    new = commits[0].version - minutes.version if commits else 0
+    if new > len(commits):
+        commits = newest_commits(ctx, max(min(new, _MOST), least))
+    minutes.add(commits)
+    return commits

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import TubeqError
-from tubeq_spark.markup import fields, joined, tag
+from tubeq_spark.markup import Age, fields, joined, tag
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.observe.pages import age, size
+from tubeq_spark.observe.columns import STATES
 from tubeq_spark.observe.statistics import QueueCounts, measure_tube, statistics_of, tube_table
 
 if TYPE_CHECKING:
@@ -52,20 +52,12 @@ def queue_rows(queue: QueueContext, tubes: Sequence[TubeContext], names: Sequenc
 def tube_fields(ctx: TubeContext) -> Html:
     """A tube's tasks by state, ages, files and options: one aggregate, and the table's detail."""
     now = measure_tube(ctx, [], None)
-    options = {
-        name: value
+    options = [
+        (name, value)
         for name, value in ctx.record.options.items()
         if value is not None and value is not False
-    }
-    tasks: list[tuple[str, object]] = [
-        ("ready", now.ready),
-        ("taken", now.taken),
-        ("delayed", now.delayed),
-        ("buried", now.buried),
-        ("oldest ready", age(now.oldest_ready_age)),
-        ("files", now.files),
-        ("size", size(now.size_bytes)),
     ]
-    if now.paused:
-        tasks.insert(0, ("paused", "takes find nothing"))
-    return joined([fields("now", tasks), fields("options", options.items())])
+    tasks: list[tuple[str, object]] = [("paused", "takes find nothing")] if now.paused else []
+    tasks += [(state, getattr(now, state)) for state in STATES]
+    tasks += [("oldest ready", Age.of(now.oldest_ready_age)), ("files", now.files)]
+    return joined([fields("now", [*tasks, ("bytes", now.size_bytes)]), fields("options", options)])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.model.reports import SessionInfo, TubeMetrics, UtubeCounts
+    from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
     from tubeq_spark.queue import Queue
     from tubeq_spark.storage.statement import Commit
@@ -39,15 +39,11 @@ class TubeSnapshot:
     Attributes:
         name: Its name.
         metrics: Its metrics, as in `Queue.metrics`.
-        done: The number of its ended tasks.
-        stored: The number of its stored tasks, from the same read as `done`.
-        flow: Its rates; `None` if there is no earlier snapshot.
+        flow: Its rates; `None` if there is no earlier measurement.
     """
 
     name: str
     metrics: TubeMetrics
-    done: int
-    stored: int
     flow: Flow | None = None
 
 
@@ -77,7 +73,7 @@ class Snapshot:
     Attributes:
         location: Its location.
         engine: The engine that has read it.
-        at: The moment, by the queue's clock (UTC).
+        metrics: Its metrics.
         tubes: Its tubes by their names, without those that could not be read.
         health: Its problems.
         sessions: Its sessions, and the tasks that they hold.
@@ -85,10 +81,15 @@ class Snapshot:
 
     location: str
     engine: str
-    at: dt.datetime
+    metrics: QueueMetrics
     tubes: Mapping[str, TubeSnapshot] = field(hash=False)
     health: Health
     sessions: Sequence[SessionInfo] = field(default=(), hash=False)
+
+    @property
+    def at(self) -> dt.datetime:
+        """The moment, by the queue's clock (UTC)."""
+        return self.metrics.at
 
     def total(self, state: str) -> int:
         """The number of tasks in a state, in all tubes."""
@@ -102,51 +103,36 @@ class Snapshot:
 
 
 def take_snapshot(
-    queue: Queue, *, before: Snapshot | None = None, health: Health | None = None
+    queue: Queue, *, before: QueueMetrics | None = None, health: Health | None = None
 ) -> Snapshot:
     """Read a queue. Commits: none.
 
     Args:
         queue: The queue.
-        before: An earlier snapshot, from which throughput is measured.
+        before: Earlier metrics, from which throughput is measured.
         health: Its health, if it is already known, because reading that takes most of the time.
     """
-    counted, measured = queue.statistics(), queue.metrics()
-    found = {
-        name: TubeSnapshot(
-            name, metrics, counted[name]["tasks"]["done"], counted[name]["tasks"]["total"]
-        )
-        for name, metrics in measured.tubes.items()
-        # A tube that was created between the two reads is in the next snapshot.
-        if name in counted
-    }
-    return Snapshot(
-        queue.location,
-        queue.engine,
-        measured.at,
-        found if before is None else flows(found, measured.at, before),
-        queue.health() if health is None else health,
-        queue.sessions(),
-    )
+    found = queue.metrics()
+    health = queue.health() if health is None else health
+    tubes = with_flows(found, before)
+    return Snapshot(queue.location, queue.engine, found, tubes, health, queue.sessions())
 
 
-def flows(
-    tubes: Mapping[str, TubeSnapshot], at: dt.datetime, before: Snapshot
-) -> dict[str, TubeSnapshot]:
-    """Tubes with their rates since an earlier snapshot.
+def with_flows(found: QueueMetrics, before: QueueMetrics | None) -> dict[str, TubeSnapshot]:
+    """The tubes of a queue with their rates since an earlier measurement.
 
     The number of put tasks is the increase of stored and ended tasks. The counters of other processes are not used,
     because these are only known after their heartbeats.
     """
-    seconds = (at - before.at).total_seconds()
-    return {name: _with_flow(tube, before.tubes.get(name), seconds) for name, tube in tubes.items()}
-
-
-def _with_flow(tube: TubeSnapshot, before: TubeSnapshot | None, seconds: float) -> TubeSnapshot:
-    # A tube that was dropped and created again begins at zero.
-    if before is None or seconds <= 0 or tube.done < before.done:
-        return tube
-    done = tube.done - before.done
-    added = max(0, tube.stored - before.stored + done)
-    flow = Flow(added / seconds, done / seconds, seconds)
-    return TubeSnapshot(tube.name, tube.metrics, tube.done, tube.stored, flow)
+    tubes = {}
+    for name, tube in found.tubes.items():
+        earlier = None if before is None else before.tubes.get(name)
+        seconds = 0.0 if before is None else (found.at - before.at).total_seconds()
+        flow = None
+        # A tube that was dropped and created again begins at zero.
+        if earlier is not None and seconds > 0 and tube.done >= earlier.done:
+            done = tube.done - earlier.done
+            added = max(0, tube.total - earlier.total + done)
+            flow = Flow(added / seconds, done / seconds, seconds)
+        tubes[name] = TubeSnapshot(name, tube, flow)
+    return tubes

@@ -116,10 +116,14 @@ def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dic
 def _of_tube(
     ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
 ) -> TubeStatistics:
+    tasks = tasks_of(states, _ended(ctx, written))
+    return TubeStatistics(ctx, tasks, calls_of(ctx.record.id, written), written)
+
+
+def _ended(ctx: TubeContext, written: list[Mapping[str, int]]) -> int:
+    """The number of ended tasks: those in the log of a native table, and those that sessions have counted."""
     number = ctx.record.id
-    native = ctx.queue.engine.tables.ended(ctx.table.name, number)
-    tasks = tasks_of(states, native + ended_of(number, written))
-    return TubeStatistics(ctx, tasks, calls_of(number, written), written)
+    return ctx.queue.engine.tables.ended(ctx.table.name, number) + ended_of(number, written)
 
 
 def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
@@ -186,13 +190,8 @@ def measure_tube(
         size_bytes=table.size_bytes,
         paused=ctx.record.paused,
         failing_workers=failing_of(ctx.record.id, calls),
+        done=_ended(ctx, calls),
     )
-
-
-def oldest_ready_age(ctx: TubeContext) -> float | None:
-    """Seconds since the first of the ready tasks became ready; `None` if none is ready."""
-    now_us = ctx.queue.now_us()
-    return _age(_depth(ctx, now_us, now_us).oldest_ready_us, now_us)
 
 
 def _depth(ctx: TubeContext, now_us: int, soon_us: int) -> Depth:
