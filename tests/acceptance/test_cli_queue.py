@@ -22,7 +22,6 @@ from tests.acceptance.support import counts, put_and_take, take
 from tests.programs import environment, ran, started
 from tubeq_spark import Backoff, Queue, Rate
 from tubeq_spark.cli.call import Outside
-from tubeq_spark.cli.table import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
