@@ -92,20 +92,6 @@ class Probe:
         finally:
             self._hooks.remove(hook)
 
-    def stopped(self, point: int, call: Callable[[], object]) -> bool:
-        """Run `call` and stop it at its step number `point`, counted from 0.
-
-        Returns:
-            False when it ended before it got there.
-        """
-        first = len(self.events)
-
-        def stop(step: str, operation: str) -> None:
-            if len(self.events) - first > point:
-                raise Stop(step, operation)
-
-        return self._is_stopped(stop, call)
-
     def stopped_after(self, commits: int, call: Callable[[], object]) -> bool:
         """Run `call` and stop it when it has made so many commits; 0 is at its first step.
 
@@ -274,13 +260,6 @@ class World:
     def stored(self) -> str:
         """All tasks as stored, as in `"ar bt"`: data and state, in the order of put."""
         return stored(self.tube)
-
-    def told(self, *events: str) -> dict[str, int]:
-        """Call counters of the tube, the rival's newest ones included."""
-        # A change of the ttr writes a heartbeat, and with it the counters.
-        self.rivals.cfg(ttr=self.rivals.cfg()["ttr"] + 1)
-        counted = self.mine.statistics(self.tube.name)["calls"]
-        return {event: counted[event] for event in events}
 
     def conflicts(self) -> int:
         """How often the interrupted queue had to begin anew so far."""

@@ -180,6 +180,29 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
     mine.drop()
 
 
+@pytest.mark.without_spark
+@pytest.mark.parametrize("finishes", ["drop", "sweep", "create_tube"])
+def test_drop_when_another_program_comes_before_its_last_commit_has_dropped_the_tube(
+    world: World, finishes: str
+) -> None:
+    mine, rival = new_tube(world, f"dropped_before_{finishes}")
+
+    def finish() -> None:
+        if finishes == "drop":
+            with pytest.raises(TubeNotFoundError):
+                rival.drop()
+        elif finishes == "sweep":
+            world.rivals.sweep()
+        else:
+            world.rivals.create_tube(mine.name).put("c")
+
+    with world.probe.interrupted("committed", "drop", finish):
+        mine.drop()
+
+    assert (mine.name in world.rivals.tubes()) == (finishes == "create_tube")
+    assert stored(world.rivals.create_tube(mine.name, if_not_exists=True)) in ("", "cr")
+
+
 @pytest.mark.thorough
 def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_new_tasks(
     world: World,

@@ -79,6 +79,22 @@ def test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_d
     assert seen == set(range(len(stages)))
 
 
+def test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice(world: World) -> None:
+    # A horizon of one millisecond: each step of the clock needs a new bound.
+    tube = world.open_queue(observer=world.probe, number_horizon=0.001)["shared"]
+    letters = iter("abcdefgh")
+
+    for operation in ("lease_slot", "extend_slot"):
+        world.clock.advance(1)
+        for commits in (0, 1):
+            assert world.probe.stopped_after(commits, lambda: tube.put(next(letters)))
+        # The put begins, then come the numbers.
+        assert world.probe.events[-1] == ("committed", operation)
+        tube.put(next(letters))
+
+    assert stored(tube) == " ".join(sorted(stored(tube).split()))
+
+
 # -- tubes ----------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,11 @@ class Subqueues(Hosts):
         """Tasks of one sub-queue."""
         return ids_of(self.rival.put_many(list(letters), utube=utube))
 
+    def held(self) -> set[str | None]:
+        """The sub-queues with taken tasks."""
+        seen = self.rival._ctx.gates.read_with_taken(0, with_rows=False, skips=False)
+        return set(seen.counts())
+
 
 @pytest.fixture(scope="module")
 def pair_of_hosts(engine: OnSpark, open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
@@ -65,6 +70,27 @@ def test_take_when_a_rival_takes_the_subqueue_first_looks_elsewhere(hosts: Subqu
         assert names(hosts.tube.take_many(1)) == "x"
 
     assert stored(hosts.tube) == "at br xt"
+
+
+@pytest.mark.without_spark
+def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues) -> None:
+    hosts.put("abc")
+    held = hosts.tube.take_many(1)
+    hosts.probe.events.clear()
+
+    def look() -> None:
+        assert hosts.rival.take(0) is None
+
+    with hosts.probe.interrupted("decided", "exchange", look):
+        held = hosts.tube.exchange(ack=ids_of(held), take=2, per_utube=2)
+
+    assert names(held) == "bc"
+    assert {op for step, op in hosts.probe.events if step == "committed"} == {"exchange"}
+    # Held until all of it is done.
+    hosts.tube.ack(held[0].task_id)
+    assert hosts.held() == {"u"}
+    hosts.tube.ack(held[1].task_id)
+    assert hosts.held() == set()
 
 
 @pytest.mark.thorough

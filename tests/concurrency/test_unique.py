@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import stored, two_hosts
+from tubeq_spark import Queue, TaskState
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue, Probe
-    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark import Task, Tube
 
 _numbers = itertools.count()
 KEY, OTHER = "key", "other"
@@ -50,6 +51,29 @@ def test_put_when_a_rival_puts_the_key_first_returns_its_task(
 
     assert (task.data, stored(tube)) == ("b", "br")
     assert task == rival.put("c", unique=KEY)
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("step", ["read", "decided"])
+def test_put_when_a_rival_acks_a_task_whose_key_is_kept_meanwhile_adds_none(
+    sessions: tuple[Probe, Queue, Queue], step: str
+) -> None:
+    probe, mine, rivals = sessions
+    tube = mine.create_tube(f"kept_{next(_numbers)}", "fifottl", unique_for=1_000)
+    rival = rivals[tube.name]
+    keyed(rival, "a")
+    (taken,) = rival.take_many(1)
+
+    with probe.interrupted(step, "put", lambda: rival.ack(taken.task_id)):
+        keyed(tube, "b", OTHER)
+    task = keyed(tube, "again")
+
+    assert (task.task_id, task.state) == (taken.task_id, TaskState.DONE)
+    # A truncate that stops before it frees the keys frees them the next time.
+    assert probe.stopped_after(1, tube.truncate)
+    assert keyed(rival, "again").state is TaskState.DONE
+    rival.truncate()
+    assert keyed(rival, "a").task_id != taken.task_id
 
 
 # -- capacity -------------------------------------------------------------------------------------

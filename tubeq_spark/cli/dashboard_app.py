@@ -199,10 +199,7 @@ class _Dashboard:
             if change == "kick":
                 kicked = len(tube.kick_many([int(task)])) if task else tube.kick(int(count))
                 return {"kicked": kicked}
-            if change == "pause":
-                tube.pause()
-            else:
-                tube.resume()
+            (tube.pause if change == "pause" else tube.resume)()
             return {"changed": 1}
 
         what = await run_in_threadpool(changed)

@@ -60,11 +60,9 @@ def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None
     levels |= dict.fromkeys((log, _JOBS), logging.INFO)
     before = {logger: logger.level for logger in levels}
     # A handler's module may have its own handlers at the root.
-    outer, propagates = [h for h in _PACKAGE.handlers if isinstance(h, _Lines)], _PACKAGE.propagate
+    outer, propagates = _PACKAGE.handlers, _PACKAGE.propagate
     _PACKAGE.propagate = False
-    for each in outer:
-        _PACKAGE.removeHandler(each)
-    _PACKAGE.addHandler(handler)
+    _PACKAGE.handlers = [*(h for h in outer if not isinstance(h, _Lines)), handler]
     try:
         for logger, level in levels.items():
             logger.setLevel(level)
@@ -72,7 +70,4 @@ def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None
     finally:
         for logger, level in before.items():
             logger.setLevel(level)
-        _PACKAGE.removeHandler(handler)
-        for each in outer:
-            _PACKAGE.addHandler(each)
-        _PACKAGE.propagate = propagates
+        _PACKAGE.handlers, _PACKAGE.propagate = outer, propagates
