@@ -13,7 +13,7 @@ import pytest
 
 from tests.acceptance.test_dashboard import SCRIPT, TOKEN, buried, served
 from tubeq_spark import PutItem, Queue
-from tubeq_spark.observe.pages import document, overview
+from tubeq_spark.observe.pages import overview
 from tubeq_spark.observe.snapshot import take_snapshot
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.tube import details_of
@@ -155,8 +155,7 @@ def test_report_when_opened_as_a_file_is_whole_and_runs_nothing(
     filled(queue, clock)
     file = tmp_path / "report.html"
     details = {name: details_of(queue[name], 200) for name in queue.tubes()}
-    page = document("report", overview(take_snapshot(queue), details=details))
-    file.write_text(page, encoding="utf-8")
+    file.write_text(overview(take_snapshot(queue), "report", details), encoding="utf-8")
     found: list[str] = []
 
     page = look(browser, file.as_uri(), found)
