@@ -134,11 +134,3 @@ def test_take_when_it_names_no_subqueue_is_refused_before_anything_is_written(
             with pytest.raises(InvalidOptionError, match=r"utube=.*has no sub-queues"):
                 TAKES[verb](each, utube)
     assert versions() == before
-
-
-def test_work_when_it_names_a_subqueue_works_off_that_one(tube: Tube) -> None:
-    seen: list[Any] = []
-
-    report = tube.work(lambda task: seen.append(task.data), idle=0, utube=["one", 7])
-
-    assert (report.done, sorted(seen)) == (3, ["a", "e", "f"])

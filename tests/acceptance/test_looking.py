@@ -1,4 +1,7 @@
-"""A person on call sees why a task waits, the tasks of each sub-queue, and which session holds which task."""
+"""A person on call reads why a task waits, the tasks of each sub-queue, and which session holds which task.
+
+The simulation judges the same at moments when time has changed states that nobody has written.
+"""
 
 from __future__ import annotations
 
@@ -93,23 +96,6 @@ def test_why_when_a_task_is_in_another_state_says_until_when(
     assert why(fifottl, dying) == ended
     assert why(fifottl, taken) == NEXT
     assert why(fifottl, delayed) == "waits: 1 task comes before it"
-
-
-@pytest.mark.parametrize("most", [None, 1])
-def test_why_when_the_session_of_the_holder_is_over_says_that_it_is_next(
-    new_tube: NewTube, session: Session, clock: ManualClock, most: int | None
-) -> None:
-    tube = new_tube("fifo", most_taken=most)
-    task_id = put(tube)
-    dying = session(ttr=10)
-    take(dying[tube.name])
-    dying._context.session.stop()
-    assert "is taken by session" in why(tube, task_id)
-
-    clock.advance(11)
-
-    assert why(tube, task_id) == NEXT
-    assert take(tube).task_id == task_id
 
 
 def test_why_when_a_task_is_buried_or_its_tube_is_paused_says_so(new_tube: NewTube) -> None:
@@ -224,32 +210,6 @@ def test_utubes_when_tasks_are_in_all_states_counts_them_with_the_age_of_the_old
     assert all(each.oldest.utcoffset() == dt.timedelta() for each in tube.utubes())
     tube.ack(taken.task_id)
     assert counts_of(tube, 1) == [("long", 1, 0, 1, 1)]
-
-
-def test_utubes_when_time_has_passed_counts_states_that_nobody_has_written(
-    new_tube: NewTube, session: Session, clock: ManualClock
-) -> None:
-    tube = new_tube("utubettl", max_attempts=2)
-    for utube, options in {
-        "lapsed": {"ttr": 5},
-        "held": {},
-        "late": {"delay": 5},
-        "dying": {"ttl": 5},
-        "mixed": {"ttl": 5},
-    }.items():
-        put(tube, utube=utube, **options)
-    put(tube, utube="mixed")
-    dying = session(ttr=10)
-    assert dying[tube.name].take(0, utube="held") is not None
-    dying._context.session.stop()
-    assert tube.take(0, utube="lapsed") is not None
-
-    clock.advance(11)
-
-    expected = {"held": 1, "lapsed": 1, "late": 1, "mixed": 1}
-    assert sorted(counts_of(tube)) == [(name, n, 0, 0, 0) for name, n in expected.items()]
-    tube.alter(max_attempts=1)
-    assert ("lapsed", 0, 0, 0, 1) in counts_of(tube)
 
 
 def test_utubes_when_badly_asked_for_are_refused(shared_tube: SharedTube) -> None:

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import all_tasks, counts, data_of, ids_of, take
-from tubeq_spark import InvalidOptionError, PutItem, Queue, TaskState, TubeNotFoundError
+from tubeq_spark import InvalidOptionError, PutItem, Queue, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import Engine, NewTube, Versions
+    from tests.acceptance.support import NewTube, Versions
     from tubeq_spark import Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -58,24 +58,6 @@ def test_put_when_its_key_is_a_text_or_an_integer_has_it_as_a_text(
     assert (first.unique, fifo.peek(first.task_id).unique) == (key, key)
     assert put(fifo, key).task_id == first.task_id
     assert take(fifo).unique == key
-
-
-def test_put_when_the_tube_was_dropped_and_created_again_adds_a_task(
-    engine: Engine, queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("fifo", unique_for=KEPT)
-    tube.put_many(keyed("k", "done"))
-    tube.delete(all_tasks(tube)[1].task_id)
-    tube.drop()
-    again = engine.create_tube(queue, tube.name, "fifo", unique_for=KEPT)
-
-    assert put(again, "done").state is TaskState.READY
-    assert "done" not in counts(queue, again)
-    put(again, "k", "b")
-    queue.sweep()
-    assert put(again, "k", "c").data == "b"
-    with pytest.raises(TubeNotFoundError):
-        put(tube, "k")
 
 
 def test_put_when_the_tube_is_full_returns_a_task_that_has_the_key(new_tube: NewTube) -> None:
