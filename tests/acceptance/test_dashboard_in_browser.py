@@ -132,6 +132,23 @@ def test_dashboard_when_clicked_through_shows_kicks_and_runs_no_payload(
     assert queue.statistics("mail")["tasks"]["buried"] == 1
 
 
+def test_forms_of_other_sites_when_sent_by_a_browser_change_nothing(
+    browser: Any, queue: Queue, clock: ManualClock, tmp_path: Path
+) -> None:
+    buried(queue, 1)
+    with served(queue, clock, TOKEN) as site:
+        other = tmp_path / "other.html"
+        action = f"http://127.0.0.1:{site.port}/tube/mail/kick"
+        fields = f'<input name="count" value="1"><input name="token" value="{TOKEN}">'
+        other.write_text(f'<form method="post" action="{action}">{fields}<button>x</button></form>')
+        page = browser.new_page()
+        page.goto(other.as_uri())
+        page.get_by_role("button").click()
+
+        assert "from this server's own pages only" in page.locator("h1").inner_text()
+    assert queue.statistics("mail")["tasks"]["buried"] == 1
+
+
 def test_report_when_opened_as_a_file_is_whole_and_runs_nothing(
     browser: Any, queue: Queue, clock: ManualClock, tmp_path: Path
 ) -> None:
