@@ -7,7 +7,9 @@ import logging
 import os
 import re
 import threading
+import uuid
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.locks.committer import Committer, SystemProcesses
@@ -33,6 +35,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 #: The properties with the description of a job in Spark's UI, and with its pool, for Spark's fair scheduler.
 DESCRIPTION: Final = "spark.job.description"
 POOL: Final = "spark.scheduler.pool"
+_committers: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
 
 
 def is_classic(spark: SparkSession) -> bool:
@@ -261,10 +264,14 @@ def _scala_context(session: Any) -> Any:
 
 
 def committer_of(spark: SparkSession) -> Committer:
-    """The JVM that commits for a classic session."""
-    session: Any = spark
-    here = SystemProcesses()
-    pid = session._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
-    started = here.started(pid)
-    # Nobody can tell whether a JVM has ended whose process is not seen here.
-    return Committer(pid) if started is None else Committer(pid, here.host(), started)
+    """The JVM that commits for a session."""
+    if spark not in _committers:
+        session: Any = spark
+        here, pid, started = SystemProcesses(), None, None
+        if is_classic(spark):
+            pid = session._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
+            started = here.started(pid)
+        # No program can wait for a JVM whose process is not seen here, or recognise it.
+        unseen = Committer(pid, started=str(uuid.uuid4()))
+        _committers[spark] = Committer(pid, here.host(), started) if started else unseen
+    return _committers[spark]
