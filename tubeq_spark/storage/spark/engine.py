@@ -236,8 +236,7 @@ class SparkEngine(SparkReads):
         for clause in statement.inserts:
             stored = (clause.sets or {}).items()
             frame = frame.alias("s").selectExpr(*(f"{text_of(v)} AS {name}" for name, v in stored))
-        writer = frame.write.format("delta").mode("append")
-        writer = writer.option("userMetadata", str(note))
+        writer = frame.write.format("delta").mode("append").option("userMetadata", str(note))
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import StoreError
@@ -48,8 +48,7 @@ def hadoop_setting(spark: SparkSession, name: str) -> str | None:
     if not is_classic(spark):
         return None
     hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  (Python has no other way)
-    found: str | None = hadoop.get(name)
-    return found
+    return cast("str | None", hadoop.get(name))
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -78,8 +77,7 @@ def streaming_query_id(spark: SparkSession) -> str | None:
     """
     if not is_classic(spark):
         return None
-    found: str | None = spark.sparkContext.getLocalProperty(_QUERY_ID)
-    return found
+    return cast("str | None", spark.sparkContext.getLocalProperty(_QUERY_ID))
 
 
 def is_stopped(spark: SparkSession, query_id: str) -> bool:
@@ -266,10 +264,9 @@ def _scala_context(session: Any) -> Any:
 def committer_of(spark: SparkSession) -> Committer:
     """The JVM that commits for a session."""
     if spark not in _committers:
-        session: Any = spark
         here, pid, started = SystemProcesses(), None, None
         if is_classic(spark):
-            pid = session._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
+            pid = cast("Any", spark)._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001
             started = here.started(pid)
         # No program can wait for a JVM whose process is not seen here, or recognise it.
         unseen = Committer(pid, started=str(uuid.uuid4()))

@@ -108,8 +108,7 @@ def _ensure(
 
 def _setting(spark: SparkSession, name: str) -> str | None:
     """A setting of Hadoop. A session may have its own ones, besides those of the program."""
-    own = asked(spark, name) or asked(spark, f"spark.hadoop.{name}")
-    return own or hadoop_setting(spark, name)
+    return asked(spark, name) or asked(spark, f"spark.hadoop.{name}") or hadoop_setting(spark, name)
 
 
 def local_place(spark: SparkSession, place: Location) -> Path | None:
