@@ -77,7 +77,7 @@ def streaming_query_id(spark: SparkSession) -> str | None:
     """
     if not is_classic(spark):
         return None
-    return cast("str | None", spark.sparkContext.getLocalProperty(_QUERY_ID))
+    return spark.sparkContext.getLocalProperty(_QUERY_ID)
 
 
 def is_stopped(spark: SparkSession, query_id: str) -> bool:
