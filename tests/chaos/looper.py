@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.batches import Batches
-from tests.chaos.plan import TUBES
+from tests.chaos.plan import THREADS, TUBES
 from tests.chaos.worker import begin, told
 from tubeq_spark import Backoff, Bury
 
@@ -126,7 +126,7 @@ class Looper:
         with self._journal.verb("work", plan.name) as entry:
             report = self._tubes[plan.name].work(
                 chance.choice((handle, handle_async)),
-                threads=chance.choice((1, 3)),
+                threads=chance.choice((1, THREADS)),
                 idle=chance.choice((None, 0.3)),
                 stop=stop,
             )

@@ -19,6 +19,7 @@ __all__ = [
     "PAUSES",
     "SESSION_TTR",
     "STORE_URL",
+    "THREADS",
     "TUBES",
     "TubePlan",
     "open_queue",
@@ -94,6 +95,10 @@ TUBES = (
     TubePlan("single", "fifottl", single=True),
     TubePlan("plain", "fifo"),
 )
+
+
+#: The most threads of a loop of work.
+THREADS = 3
 
 
 def open_queue(

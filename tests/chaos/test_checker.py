@@ -73,6 +73,9 @@ def hosts(seconds: float, count: int) -> str:
 
 
 FINE = {
+    # It may have had the first task, of which no call has begun.
+    "killed loop": f"""{HOSTS.name}; p put 0-1 1 2 utube=u; c work 1.5-; a take 2-3 2 utube=u; a ack 4-5 2
+        z take 20-21 1 utube=u; left 1""",
     "acked": "work; p put 0-1 1; a take 2-3 1; a ack 4-5 1",
     "left": "work; p put 0-1 1; z take 9-10 1; left 1",
     "unknown put, not done": "work; p put 0- 1 2",
