@@ -21,6 +21,7 @@ from tests.acceptance.command_line import invoke
 from tests.acceptance.support import counts, put_and_take, take
 from tests.programs import environment, ran, started
 from tubeq_spark import Backoff, Queue, Rate
+from tubeq_spark.cli import app
 from tubeq_spark.cli.call import Outside
 
 if TYPE_CHECKING:
@@ -405,6 +406,15 @@ def test_create_when_a_tube_has_other_options_names_them_or_refuses(tubeq: Tubeq
     assert found.stderr.startswith(f"tubeq: {differs}: its own options stay in force")
     assert (same.exit_code, same.stderr) == (0, "")
     assert tubeq.refusal(*create[:-1], "--if-same") == f"tubeq: {differs}"
+
+
+def test_options_without_a_parser_are_text_paths_or_flags() -> None:
+    """What typer would convert for other types stays text here."""
+    for command in map(app._made, app._FUNCTIONS):
+        for param in command.params:
+            about = getattr(param, "type_descriptor", None)
+            if about is not None and about.parameter_info.parser is None:
+                assert about.annotation in (str, bool, Path, list[str]), (command.name, param.name)
 
 
 def test_options_of_all_commands_are_taken_anywhere(tubeq: Tubeq) -> None:

@@ -182,7 +182,7 @@ def test_throughput_when_looked_at_again_is_that_of_all_processes(
 
         page = site.get()[1]
 
-    assert "Throughput is that of the last 8s" in page
+    assert "Throughput counts all processes during the last 8s." in page
     assert "<td>2.0</td><td>1.0</td>" in page
 
 
@@ -399,7 +399,7 @@ def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
     assert not re.search(r"<a |<script|https?://", page)
     for shown in (
         "<b>3</b><span>buried</span>",
-        "Throughput is that of the last 2s",
+        "Throughput counts all processes during the last 2s.",
         f'<td>mail</td><td class="n">0</td><td class="n">{made}</td>',
         "is next: the next take gets it.</p>",
         '<td>ValueError</td><td class="n">1</td>',

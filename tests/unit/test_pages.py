@@ -72,6 +72,17 @@ def tube(name: str = "mail", **given: Any) -> TubeSnapshot:
     return TubeSnapshot(name, TubeMetrics(**values | counts | ages | stored_in | given))
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.0, "0s oldest ready"), (None, "none oldest ready")]
+)
+def test_oldest_ready_task_when_it_has_just_come_has_an_age(
+    seconds: float | None, shown: str
+) -> None:
+    of = tube(oldest_ready_age=seconds)
+    for page in (pages.overview(snapshot(mail=of), "q"), tube_page(of, TubeDetails())):
+        assert shown in " ".join(text_of(page).split())
+
+
 def test_overview_given_tubes_has_depth_ages_throughput_and_storage() -> None:
     moving = replace(tube(), flow=Flow(2.5, 0.25, 30.0))
 
@@ -79,7 +90,7 @@ def test_overview_given_tubes_has_depth_ages_throughput_and_storage() -> None:
 
     for shown in ("/data/q", "1,200", "90s", "2.5", "0.25", "3,400,000", "2026-01-02T03:04:05Z"):
         assert shown in text
-    for shown in ("60m", "No problem was found.", "the last 30s, by all processes"):
+    for shown in ("60m", "No problem was found.", "all processes during the last 30s."):
         assert shown in text
 
 

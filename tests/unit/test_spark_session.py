@@ -28,7 +28,6 @@ from tubeq_spark.storage.spark.spark_session import (
 ROOT = Path(__file__).parents[2]
 NEEDS_JAVA = "Spark needs Java 17 or newer"
 EXTENSIONS, CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
-DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 ZONE = "spark.sql.session.timeZone"
 
 

@@ -70,7 +70,8 @@ class _Reader:
 class _ReadsPlainly:
     """A command whose options read their values by their own parsers, or take them as they are.
 
-    typer reads all values by pydantic, whose import takes a third of the time of a call.
+    typer reads all values by pydantic, whose import takes a third of the time of a call. So an option needs a parser
+    of its own, unless its value is text, a path or a flag.
     """
 
     def get_params(self, ctx: Any) -> Any:

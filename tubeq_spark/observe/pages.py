@@ -151,7 +151,7 @@ def tube(found: TubeSnapshot, details: TubeDetails, **values: Any) -> str:
 
 
 def _age(seconds: float | None) -> object:
-    return Age.of(seconds) or "none"
+    return "none" if seconds is None else Age(seconds)
 
 
 def _cut(text: str) -> str:

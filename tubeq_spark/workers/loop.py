@@ -77,7 +77,7 @@ class Loop:
     #: commit calls go on with the tasks of the other one; by one commit alone the number would swing.
     _size: int = field(default=0, init=False)
     _ended_before: int = field(default=0, init=False)
-    #: Whether the last take found fewer sub-queues than it asked for.
+    #: Whether the last take found fewer tasks than it asked for, because its sub-queues are few.
     _is_scarce: bool = field(default=False, init=False)
     #: Whether no other call begins, so that failed tasks are held no longer.
     _is_over: bool = field(default=False, init=False)
@@ -310,8 +310,9 @@ class Loop:
         for task in tasks:
             if (ended := self._ended.pop(task.task_id, None)) is not None:
                 log_lost(ended.task)
-        self._is_scarce = len(tasks) < wanted and self.source.frees_tasks
-        if len(tasks) < wanted:
+        is_short = len(tasks) < wanted
+        self._is_scarce = is_short and self.source.frees_tasks
+        if is_short:
             # The tube has no more tasks for now. Until the next look, ended calls are settled without a take.
             self._next_look = now + self.limits.poll
         self._in_hand.update((task.task_id, task) for task in tasks)

@@ -114,17 +114,14 @@ class SmallFiles:
     def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
         """Fetch some of the files at the same time, on storage where each costs a request.
 
-        If one of them is missing, other programs have committed. Then the files that their commits added last are
-        fetched, too: the next query of the same decision reads them.
+        If one of them is not cached, other programs have probably committed. Then the files that were added last are
+        fetched, too, because the next query of the same decision reads them.
         """
         table = listed.table
-        if not table.is_far:
-            return
-        missing = [file for file in files if table.key(file) not in self._kept]
-        if missing:
-            near = [file for file in listed.files[-_LAST:] if file.size <= _SMALL]
-            wanted = {file.path: file for file in [*missing, *near]}
-            table.fetch([file for file in wanted.values() if table.key(file) not in self._kept])
+        if table.is_far and any(table.key(file) not in self._kept for file in files):
+            last = [file for file in listed.files[-_LAST:] if file.size <= _SMALL]
+            wanted = {table.key(file): file for file in [*files, *last]}
+            table.fetch([file for key, file in wanted.items() if key not in self._kept])
 
     def read(self, listed: Listed, file: DataFile, query: Select, *, keeps: bool) -> Iterator[Read]:
         """The rows of one file, at most about `_AT_ONCE` bytes at a time.
