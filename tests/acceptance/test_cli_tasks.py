@@ -61,10 +61,10 @@ def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
     lines = tmp_path / "tasks.jsonl"
     lines.write_text("1\n2\n3\n4\n5\n{bad\n")
 
-    told, sentence = tubeq("put", tube.name, str(lines), "--batch=2").stderr.splitlines()
+    count, error = tubeq("put", tube.name, str(lines), "--batch=2").stderr.splitlines()
 
-    assert told == "tubeq: 4 tasks put"
-    assert sentence.startswith(f"tubeq: line 6 of {lines} is not valid JSON: ")
+    assert count == "tubeq: 4 tasks put"
+    assert error.startswith(f"tubeq: line 6 of {lines} is not valid JSON: ")
     for line in ("NaN", '"\\ud800"'):
         said = tubeq.refusal("put", tube.name, stdin=f"5\n{line}\n")
         assert "line 2 of standard input" in said

@@ -1,6 +1,6 @@
 """`tubeq work` runs a function, says what became of the tasks, and replaces processes that end or are killed.
 
-What needs no processes of its own runs in that of the tests.
+Tests that need no further process call the command in their own.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def queue(place: Path) -> Iterator[Queue]:
 
 
 def worked(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    """A call of `tubeq work` in this process: its exit code, its result, and what it says beside."""
+    """Call `tubeq work` in this process; return its exit code, its result and its standard error."""
     found = invoke("--json", "--location", "q", "work", "jobs", *arguments)
     return found.exit_code, json.loads(found.stdout or "{}"), found.stderr
 
@@ -168,8 +168,8 @@ def test_work_when_all_tasks_fail_gives_up_says_so_and_ends_with_3(queue: Queue)
 
     assert (code, result["gave_up"]) == (3, True)
     last = json.loads(said.splitlines()[-1])
-    told = "jobs: gave up, because call after call failed; tasks are left"
-    assert (last["level"], last["note"]) == ("WARNING", told)
+    note = "jobs: gave up, because call after call failed; tasks are left"
+    assert (last["level"], last["note"]) == ("WARNING", note)
 
 
 @pytest.mark.usefixtures("ctrl_c_comes")
@@ -293,10 +293,10 @@ def test_work_when_the_module_of_its_function_exits_says_so(
 ) -> None:
     (place / "exits.py").write_text(f"import sys\nsys.exit({code})\n")
 
-    code_of_end, _, told = worked("exits:handle")
+    exit_code, _, error = worked("exits:handle")
 
-    assert code_of_end == 2
-    assert json.loads(told) == {
+    assert exit_code == 2
+    assert json.loads(error) == {
         "error": "BadUseError",
         "message": f"the module of 'exits:handle' cannot be imported: {said}",
         "exit_code": 2,

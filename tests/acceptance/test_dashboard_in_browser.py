@@ -1,6 +1,6 @@
 """A browser shows the dashboard and the report, kicks tasks, and runs nothing that a payload contains.
 
-`.ci/nightly browser` installs what it needs: playwright and Chromium.
+The tests need playwright and Chromium, which `.ci/nightly browser` installs.
 """
 
 from __future__ import annotations

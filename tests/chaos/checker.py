@@ -23,8 +23,8 @@ What is checked, and why each check cannot blame what is allowed:
   that it was to settle, but for acks of tasks that came back.
 - **Order.** Who takes a task of a sub-queue gets the first that is ready: none before it was ready
   for certain during the whole of the take. What a killed process may hold is no excuse there, as it
-  would hold the sub-queue. In the tube of a single taker it is: as many tasks as killed takes asked
-  for.
+  would hold the sub-queue. In the tube of a single taker, and in one with `parallel`, it is: as many
+  tasks as killed takes asked for, and as killed loops have threads.
 - **Counts.** No count of a tube with a capacity is above it; with all processes gone, and one sweep,
   no task is taken, and as many are stored as are drained; then none.
 """

@@ -73,7 +73,7 @@ def hosts(seconds: float, count: int) -> str:
 
 
 FINE = {
-    # It may have had the first task, of which no call has begun.
+    # The loop may have held the first task before it began a call.
     "killed loop": f"""{HOSTS.name}; p put 0-1 1 2 utube=u; c work 1.5-; a take 2-3 2 utube=u; a ack 4-5 2
         z take 20-21 1 utube=u; left 1""",
     "acked": "work; p put 0-1 1; a take 2-3 1; a ack 4-5 1",

@@ -55,7 +55,7 @@ PUT_OPTIONS = st.fixed_dictionaries(
         "delay": st.sampled_from([0.0, 2.0, 6.0]),
     },
 )
-#: Without jitter, which hangs on the ids of tasks: those of the two sides differ.
+#: Without jitter: it depends on the ids of tasks, and these differ on the two sides.
 BACKOFFS = st.sampled_from([None, Backoff(2.0, 2.0, 6.0, 0.0), Backoff(1.0, 3.0, 5.0, 0.0)])
 OPTIONS = st.fixed_dictionaries(
     {"backoff": BACKOFFS, "max_attempts": st.sampled_from([None, 2, 3])},
@@ -100,7 +100,7 @@ class Side:
         queues: The queue objects, by the names of the sessions.
         tubes: The tube of each.
         ids: The ids of the tasks, in the order of their puts.
-        events: How often each event of a task was told to the callback of which session.
+        events: How often the callback of each session got each event of each task.
     """
 
     def __init__(self, **queues: Queue) -> None:
@@ -120,13 +120,13 @@ class Side:
 
     def _noting(self, who: str) -> Callable[[Task, str], None]:
         def note(task: Task, event: str) -> None:
-            [told] = self.alike([task])
-            self.events[who, event, repr(told)] += 1
+            [seen] = self.alike([task])
+            self.events[who, event, repr(seen)] += 1
 
         return note
 
     def add(self, tasks: Iterable[Task | None]) -> None:
-        """Remember new tasks; those that were there before have the keys of others."""
+        """Remember the ids of new tasks. A put with a key in use returns a task that is known."""
         known = set(self.ids)
         new = dict.fromkeys(task.task_id for task in tasks if task and task.task_id not in known)
         assert [*new] == sorted(new)
@@ -134,7 +134,7 @@ class Side:
         self.ids += new
 
     def given(self, places: Iterable[int]) -> list[int]:
-        """The ids of tasks by their places; that of none for a place that has none."""
+        """The ids of the tasks at some places; an unknown id for a place without a task."""
         return [self.ids[place] if place < len(self.ids) else UNKNOWN_ID for place in places]
 
     def alike(self, tasks: Iterable[Task | None]) -> list[Task | None]:
@@ -156,7 +156,7 @@ class Side:
         return [self.ids.index(task.task_id) for task in tasks if task.owner == owner]
 
     def counts(self) -> dict[str, int]:
-        """How many tasks there are by state; of those that have ended not all are told of yet."""
+        """How many tasks there are by state. Other sessions count ended ones later, so these are left out."""
         tasks: dict[str, int] = self.queues["main"].statistics(self.tubes["main"].name)["tasks"]
         return {name: count for name, count in tasks.items() if name != "done"}
 
@@ -397,7 +397,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             try:
                 found.append(side.alike(verb(side.tubes[who], side.given(places))))
             except TubeqError as error:
-                # But for the ids of tasks.
+                # The ids of tasks differ on the two sides.
                 found.append((type(error), re.sub(r"\d{9,}", "…", str(error))))
         assert found[0] == found[1]
 

@@ -369,7 +369,7 @@ class GatesSeen:
         return {*matching(self.taken, row().new > 0).column("owner").to_pylist()}
 
     def share(self, owner: str, sharers: Collection[str]) -> set[int]:
-        """The gates of one of these sessions: each of them has as many, if there are enough."""
+        """The gates of one of these sessions. Each session gets the same number, if there are enough gates."""
         gates, place = sorted(self.numbers), sorted(sharers).index(owner)
         return {*gates[place % len(gates) :: len(sharers)]}
 
