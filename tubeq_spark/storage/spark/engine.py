@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,9 +48,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SOURCE = re.compile(r"\{\{(rows\d*)\}\}")
-
-
-_clock = SystemClock()
+#: Seconds for which this module waits for Spark to answer again.
+_PATIENCE = 5.0
 
 
 class _OfThread(threading.local):
@@ -95,8 +94,17 @@ class SparkEngine(SparkReads):
             self._thread.is_named = False
 
     def answers(self) -> bool:
-        """Whether the last read reached Spark. Heartbeats read, too."""
+        """Whether Spark can be reached. If the last read failed, this asks again, and waits at most five seconds."""
+        if self.unreachable:
+            # A client may retry for minutes.
+            asking = threading.Thread(target=self._ask, daemon=True)
+            asking.start()
+            asking.join(_PATIENCE)
         return not self.unreachable
+
+    def _ask(self) -> None:
+        with suppress(Exception), self.reading():
+            self.spark.conf.get("spark.sql.session.timeZone")
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
@@ -167,7 +175,7 @@ class SparkEngine(SparkReads):
             The numbers of changed rows. `None` if Spark does not report them: for an append of a DataFrame, or one with
             `once`, which Delta may have skipped, and for a DELETE of files without statistics.
         """
-        self._thread.sent_us = to_us(_clock.now())
+        self._thread.sent_us = to_us(SystemClock().now())
         with self.hurried(statement.table):
             rows = statement.new
             if rows is not None and statement.is_append:
@@ -182,7 +190,7 @@ class SparkEngine(SparkReads):
         """The queue's own session for a write of this many rows."""
         with self.reading():
             spark = self._own.get(compiling=size >= COMPILE_FROM)
-            if not self.has_own:
+            if not self._own.are_had:
                 _require_every_write(spark)
         return spark
 

@@ -238,8 +238,7 @@ def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:
     If Spark cannot be reached, the properties are left out, and `run` raises the error.
     """
     session: Any = spark
-    tags: set[str] = set()
-    properties = None
+    properties, tags = None, set[str]()
     with contextlib.suppress(Exception):
         if is_classic(spark):
             properties = _scala_context(session).getLocalProperties().clone()

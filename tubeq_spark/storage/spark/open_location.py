@@ -63,7 +63,7 @@ def open_location(
     try:
         schema_query = location.schema_query()
         if schema_query is not None:
-            engine.run(schema_query)
+            engine.own.sql(schema_query)
         opened = _ensure(engine, location, config, create=create)
         marks = engine.tables.properties(location.table(TUBES))
     except AnalysisException as error:

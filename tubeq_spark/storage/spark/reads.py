@@ -137,11 +137,6 @@ class SparkReads:
         """The session for the queue's own small statements."""
         return self._own.get()
 
-    @property
-    def has_own(self) -> bool:
-        """Whether `own` is another session than the caller's."""
-        return self._own.are_had
-
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Run a block that reads tables, and turn errors of Spark into ours.
@@ -190,10 +185,6 @@ class SparkReads:
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query, given as SQL."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
-
-    def run(self, sql: str) -> None:
-        """Run a statement without a useful result, so without `collect`."""
-        self.own.sql(sql)
 
     def newest(self, table: str, limit: int) -> list[dict[str, Any]]:
         """The newest commits to a table for `read_commit`, the newest first."""

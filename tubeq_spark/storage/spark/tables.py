@@ -72,7 +72,7 @@ class SparkTables(Tables):
         if path_of(table) is not None:
             return
         try:
-            self._engine.run(view_of_taken_utubes(table))
+            self._engine.own.sql(view_of_taken_utubes(table))
         except AnalysisException:
             # The tube needs no view, and some principals may create tables only.
             log.warning("there is no view of the taken sub-queues of %s", table, exc_info=True)
@@ -86,7 +86,7 @@ class SparkTables(Tables):
     def _is_first(self, statement: str) -> bool:
         """Run a statement; false if another commit came first."""
         try:
-            self._engine.run(statement)
+            self._engine.own.sql(statement)
         except Exception as error:
             if classify(error) is not Outcome.CONFLICT:
                 raise
@@ -107,7 +107,7 @@ class SparkTables(Tables):
             )
         # All writers of the table wait for it.
         with self._engine.hurried(table):
-            self._engine.run(f"VACUUM {table}")
+            self._engine.own.sql(f"VACUUM {table}")
         path = path_of(table)
         directory = None if path is None else local_directory(path)
         if directory is None or not directory.is_dir():
