@@ -107,7 +107,7 @@ def test_quick_run_of_threads_has_each_load_of_each_queue() -> None:
 @pytest.mark.nightly
 def test_quick_run_on_spark_has_the_bare_statements_beside_it() -> None:
     calls = [f"{verb} of {n}" for n in ("1", "10,000") for verb in ("put_df", "take_df", "ack")]
-    queues = ("tubeq", "bare statements")
+    queues = ("tubeq", "tubeq, engine=spark", "bare statements")
     assert measured("spark").keys() == {(call, queue) for call in calls for queue in queues}
 
 

@@ -57,10 +57,9 @@ def test_commits_of_verbs_with_frames_are_as_their_docstrings_say(world: World) 
 
 
 @pytest.mark.thorough
-def test_ack_of_a_whole_lease_segment_only_removes_files(world: World) -> None:
+def test_ack_of_a_batch_that_nobody_touched_only_removes_files(world: World) -> None:
     world.tube.put_many(list("abc"))
-    tasks = world.tube.take_many(2)
-    world.tube.ack_many(ids_of(tasks))
+    world.tube.take_arrow(2).ack()
 
     commit = last_commit(world)
     metrics = commit["operationMetrics"]
