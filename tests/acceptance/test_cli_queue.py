@@ -432,7 +432,7 @@ def test_help_has_groups_of_commands_whose_summaries_fit_a_narrow_terminal() -> 
     assert [line for line in found.splitlines() if line in titles] == titles
     assert "..." not in found.partition("Tasks:")[2]
     assert max(map(len, found.splitlines())) <= 80
-    for program in ("consume", "enqueue", "sweeper"):
+    for program in ("consume", "sweeper"):
         assert invoke(program, "--help").stdout.startswith(f"Usage: tubeq {program} [OPTIONS]")
 
 

@@ -200,7 +200,7 @@ def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -
     assert re.findall(r"^\| (\d+) \| ", page, re.MULTILINE) == [
         str(code.value) for code in ExitCode
     ]
-    commands = ("create", "kick", "health", "sessions", "release-all", "enqueue", "sweeper")
+    commands = ("create", "kick", "health", "sessions", "release-all", "consume", "sweeper")
     assert [page.count(f"\n## tubeq {name}\n") for name in commands] == [1] * len(commands)
     assert "Usage: tubeq sweeper " in page
 

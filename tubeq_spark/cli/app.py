@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tubeq_spark.cli import (
+    consume,
     files,
-    job_commands,
     look,
     put,
     serve,
@@ -228,7 +228,6 @@ def options(
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Tasks": (
         put.put,
-        job_commands.enqueue,
         take.take,
         settle.ack,
         settle.release,
@@ -254,7 +253,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         tubes.truncate,
         tubes.drop,
     ),
-    "Workers": (work.work, job_commands.consume, look.sessions),
+    "Workers": (work.work, consume.consume, look.sessions),
     "Operations": (
         look.health,
         look.metrics,

@@ -124,12 +124,8 @@ class Call:
         return queue
 
     @contextmanager
-    def program(self, *, create: bool = False) -> Iterator[tuple[SparkSession, Queue]]:
-        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session.
-
-        Args:
-            create: Whether to create the queue if the location has none.
-        """
+    def program(self) -> Iterator[tuple[SparkSession, Queue]]:
+        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session."""
         with self.answering(), _terminating(), ExitStack() as stack:
             # On a terminal Spark's own bar shows the progress of a long statement.
             bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
@@ -137,7 +133,7 @@ class Call:
             from tubeq_spark.queue import Queue  # noqa: PLC0415  as above
 
             committer, config = self.settings.committer(), self.settings.config
-            how = {"engine": committer, "config": config, "create": create}
+            how = {"engine": committer, "config": config, "create": False}
             yield spark, self._entered(stack, partial(Queue, spark), **how)
 
     @contextmanager
