@@ -482,7 +482,7 @@ def test_command_when_interrupted_at_its_start_prints_no_traceback(
         (["verify", "--since=today"], "'today' must be a moment such as 2026-11-21"),
         (["touch", "t", "1", "inf", "--session=x"], "'inf' must be a duration"),
         (["put", "t", "--unique-field=id"], "line 1 of standard input lacks the field id of --unique-field; it has n, url"),
-        (["take", "t", "--keep=5", "--exec=true"], "--keep and --exec exclude each other"),
+        (["work", "t", "--exec=true", "--batch=2"], "it needs a function, or --exec without --batch"),
         (["take", "t", "--nonsense"], "No such option: --nonsense"),
         (["peek", "t", "77"], "77"),
         (["peek", "t", "one"], "'one' must be a whole number"),
