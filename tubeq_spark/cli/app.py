@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -123,30 +123,14 @@ class _Group(_ReadsPlainly, TyperGroup):
             with formatter.section(title):
                 formatter.write_dl(lines, col_max=width)
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> Any:
-        # For bad options before the command's name.
-        with _as_json(asked="--json" in args):
-            return super().make_context(info_name, args, parent, **extra)
-
-    def invoke(self, ctx: Any) -> Any:
-        # For bad options after it.
-        with _as_json(asked=bool(ctx.params["json"])):
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _as_json(*, asked: bool) -> Iterator[None]:
-    """End with a JSON object, where typer would print a sentence and the usage of the command."""
-    try:
-        yield
-    except _UsageError as error:
-        if not asked:
-            raise
-        raise typer.Exit(
-            report_error(NAME, BadUseError(error.format_message()), as_json=True)
-        ) from None
+    def main(self, *args: Any, **extra: Any) -> Any:
+        if "--json" not in (extra.get("args") or ()):
+            return super().main(*args, **extra)
+        try:
+            sys.exit(super().main(*args, **extra | {"standalone_mode": False}))
+        except _UsageError as error:
+            # typer would print a sentence and the usage of the command.
+            sys.exit(report_error(NAME, BadUseError(error.format_message()), as_json=True))
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""Runs a program around a queue: its Spark session, its exit code and its error sentence."""
+"""What programs around a queue need: a Spark session, a function of their user, messages, and the sentence of an error."""
 
 from __future__ import annotations
 
@@ -28,27 +28,6 @@ _STDOUT, _STDERR = 1, 2
 _LOGGERS_OF_SPARK = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
-def run_program(
-    name: str, work: Callable[[], int], *, verbose: bool = False, on_spark: bool = True
-) -> int:
-    """Run a program's work; if it raises, print one sentence on standard error.
-
-    Args:
-        name: The name of the program, which begins the sentence.
-        work: Returns the exit code.
-        verbose: Whether to print the traceback of an error, and to show the log.
-        on_spark: Whether the work may use Spark; then Spark's own log of failed statements is off.
-
-    Returns:
-        The exit code of `work`, or that of its error.
-    """
-    try:
-        with quiet_loggers(verbose=verbose, of_spark=on_spark):
-            return work()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
-        return report_error(name, error, verbose=verbose)
-
-
 def report_error(
     name: str, error: BaseException, *, verbose: bool = False, as_json: bool = False
 ) -> ExitCode:
@@ -69,12 +48,9 @@ def report_error(
     if isinstance(error, KeyboardInterrupt):
         sentence, verbose = "stopped", False
     trace = "".join(traceback.format_exception(error)) if verbose else ""
-    if as_json:
-        said = {"error": type(error).__name__, "message": sentence, "exit_code": int(code)}
-        note_json(said | ({"trace": trace} if trace else {}))
-        return code
-    sys.stderr.write(printable(trace, "\n"))
-    note(name, sentence)
+    said = {"error": type(error).__name__, "message": sentence, "exit_code": int(code)}
+    said |= {"trace": trace} if trace else {}
+    tell(said, f"{printable(trace, chr(10))}{name}: {printable(sentence)}", as_json=as_json)
     return code
 
 
@@ -103,26 +79,19 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
     return function
 
 
-def note(name: str, sentence: str) -> None:
-    """Print a message that is no result, on standard error. Characters that control a terminal are escaped."""
-    sys.stderr.write(f"{name}: {printable(sentence)}\n")
+def tell(said: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Print a message that is no result on standard error, as a line of JSON or as a text."""
+    line = printable_json(json.dumps(said, ensure_ascii=False)) if as_json else text
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def note_json(said: Mapping[str, object]) -> None:
-    """Print a message that is no result, as a line of JSON on standard error."""
-    sys.stderr.write(f"{printable_json(json.dumps(said, ensure_ascii=False))}\n")
-    sys.stderr.flush()
-
-
-def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
+def open_spark(name: str, remote: str | None) -> SparkSession:
     """Return a session of the Spark Connect server at `remote`, or a local one.
 
     Args:
         name: The application name of a local session.
         remote: Address of a Spark Connect server, `sc://…`.
-        **settings: Settings of a local session. A server has its own settings, most of which
-            clients cannot change.
 
     Raises:
         BadUseError: pyspark is not installed.
@@ -137,7 +106,7 @@ def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
     from tubeq_spark.storage.spark.spark_session import local_session  # noqa: PLC0415
 
     with _stdout_for_results():
-        return local_session(name, **settings)
+        return local_session(name)
 
 
 @contextmanager
@@ -154,25 +123,13 @@ def _stdout_for_results() -> Iterator[None]:
 
 
 @contextmanager
-def quiet_loggers(
-    *, verbose: bool = False, of_spark: bool = False, of_package: bool = True
-) -> Iterator[None]:
-    """Switch logging off during a block, because an error becomes one sentence.
+def quiet_spark() -> Iterator[None]:
+    """Switch off Spark's log of failed statements during a block, because an error becomes one sentence."""
+    loggers: list[logging.Logger] = []
+    with suppress(ModuleNotFoundError):  # whoever needs pyspark says that it is missing
+        from pyspark.logger import PySparkLogger  # noqa: PLC0415  pyspark is optional
 
-    Args:
-        verbose: Whether to log everything instead.
-        of_spark: Whether to switch off Spark's logging, too, which imports pyspark.
-        of_package: Whether to switch off that of this package.
-    """
-    if verbose:
-        yield
-        return
-    loggers = [logging.getLogger("tubeq_spark")] if of_package else []
-    if of_spark:
-        with suppress(ModuleNotFoundError):  # whoever needs pyspark says that it is missing
-            from pyspark.logger import PySparkLogger  # noqa: PLC0415  pyspark is optional
-
-            loggers += [PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK]
+        loggers += [PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers:
