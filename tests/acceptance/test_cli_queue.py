@@ -685,5 +685,5 @@ def test_program_when_there_is_neither_spark_nor_java_prints_nothing_but_its_res
     assert json.loads(put)["count"] == 1
     assert json.loads(taken)["data"] == {"n": 1}
     assert on_spark == "2\n"
-    refusal = "pyspark is not installed, and this needs Spark: pip "
+    refusal = "pyspark is not installed: pip "
     assert json.loads(done.stderr)["message"].startswith(refusal)

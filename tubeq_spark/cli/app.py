@@ -29,6 +29,7 @@ from tubeq_spark.cli import (
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
+from tubeq_spark.cli.options import flag, word
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
@@ -150,46 +151,41 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-def _named(metavar: str, text: str) -> Any:
-    """An option whose value the help calls so."""
-    return typer.Option(metavar=metavar, help=text)
-
-
 @app.callback()
 def options(
     ctx: typer.Context,
     location: Annotated[
         str | None,
-        _named(
+        word(
             "PLACE", "Location of the queue: a path, a URI, or catalog.schema [env: TUBEQ_LOCATION]"
         ),
     ] = None,
     remote: Annotated[
         str | None,
-        _named(
+        word(
             "URL",
             "Spark Connect server for calls that need Spark, sc://host:15002 [env: TUBEQ_REMOTE]",
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        _named(
+        word(
             "NAME",
             "Who commits: auto, native or spark. auto = the committer of the location; of a new "
             "one: native (no JVM) on local files and object stores, else spark. Starting Spark for "
             "a call takes seconds [env, for new locations: TUBEQ_ENGINE]",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one result a line")] = False,
+    json: Annotated[bool, flag("--json", "Print JSON, one result a line")] = False,
     config: Annotated[
         Path | None,
-        _named(
+        word(
             "FILE",
             "File with defaults, such as conf/tubeq.toml [env: TUBEQ_CONFIG; default: "
             "./tubeq.toml]",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show tracebacks of errors")] = False,
+    verbose: Annotated[bool, flag("--verbose", "Show tracebacks of errors")] = False,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version"),

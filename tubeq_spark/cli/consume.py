@@ -8,10 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.exit_codes import BadUseError
-from tubeq_spark.cli.names import Strict, names
-from tubeq_spark.cli.options import seconds, whole
-from tubeq_spark.model.error_text import missing
+from tubeq_spark.cli.options import Strict, flag, names, seconds, whole, word
 
 
 def consume(
@@ -24,12 +21,10 @@ def consume(
         ),
     ],
     tube: Annotated[str, typer.Option(help="Tube", autocompletion=names)],
-    once: Annotated[bool, typer.Option("--once", help="End when no task is ready")] = False,
+    once: Annotated[bool, flag("--once", "End when no task is ready")] = False,
     strict: Strict = False,
-    results: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Table for the results: a path or a name")
-    ] = None,
-    path: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the module")] = Path(),
+    results: Annotated[str | None, word("TABLE", "Table for the results: a path or a name")] = None,
+    path: Annotated[Path, word("DIR", "Folder of the module")] = Path(),
     batch_size: Annotated[int, whole("Tasks of a batch", least=1)] = 1_000,
     per_utube: Annotated[int, whole("Tasks of one sub-queue in a batch", least=1)] = 1,
     max_failures: Annotated[
@@ -46,10 +41,7 @@ def consume(
     """
     options, call = dict(locals()), ctx.obj
     with call.answering():
-        try:
-            # By its name, because the program is above this package in the import order.
-            program = importlib.import_module("tubeq_spark.jobs.consumer")
-        except ModuleNotFoundError as error:
-            raise BadUseError(str(missing(error, "spark"))) from None
+        # By its name, because the program is above this package in the import order.
+        program = importlib.import_module("tubeq_spark.jobs.consumer")
     with call.program() as (spark, queue), call.logging(tube):
         raise typer.Exit(program.run(spark, queue, options, call.tell, call.show))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.markup import printable, printable_json
-from tubeq_spark.model.error_text import how_to_install, reason_of
+from tubeq_spark.model.error_text import missing, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STDOUT, _STDERR = 1, 2
+#: The extras that bring packages.
+_EXTRAS = {
+    "jinja2": "cli",
+    "prometheus_client": "prometheus",
+    "pyspark": "spark",
+    "starlette": "dashboard",
+    "uvicorn": "dashboard",
+}
 #: These loggers print each error of a statement as JSON before it is raised.
 _LOGGERS_OF_SPARK = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
@@ -40,6 +48,9 @@ def report_error(
         as_json: Whether to print a JSON object with `error`, `message`, `exit_code` and, with
             `verbose`, `trace`.
     """
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and package in _EXTRAS:
+        error = missing(error, _EXTRAS[package])
     code = code_of(error)
     is_told = code is ExitCode.BAD_USE or isinstance(error, TubeqError)
     sentence = f"{'' if is_told else 'failed: '}{reason_of(error)}"
@@ -92,15 +103,9 @@ def open_spark(name: str, remote: str | None) -> SparkSession:
     Args:
         name: The application name of a local session.
         remote: Address of a Spark Connect server, `sc://…`.
-
-    Raises:
-        BadUseError: pyspark is not installed.
     """
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415  pyspark is optional
-    except ModuleNotFoundError:
-        msg = f"pyspark is not installed, and this needs Spark: {how_to_install('spark')}"
-        raise BadUseError(msg) from None
+    from pyspark.sql import SparkSession  # noqa: PLC0415  pyspark is optional
+
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()  # noqa: TID251
     from tubeq_spark.storage.spark.spark_session import local_session  # noqa: PLC0415

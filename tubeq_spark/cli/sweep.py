@@ -11,7 +11,7 @@ import typer
 from tubeq_spark.cli.call import Call, queue_of, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.logs import log
-from tubeq_spark.cli.options import seconds
+from tubeq_spark.cli.options import flag, seconds, word
 from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.markup import plural
 from tubeq_spark.model.error_text import reason_of
@@ -34,7 +34,7 @@ def sweep(
         float | None, seconds("Sweep again and again, at this interval, until stopped", least=0.1)
     ] = None,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Remove the files of deleted and finished tasks now")
+        bool, flag("--purge", "Remove the files of deleted and finished tasks now")
     ] = False,
 ) -> None:
     """Write ended leases, delays and ttls, and remove dead files.
@@ -78,11 +78,10 @@ def _sweep_until_stopped(call: Call, every: float) -> None:
 
 def sweeper(
     ctx: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Sweep once, and end")] = False,
+    once: Annotated[bool, flag("--once", "Sweep once, and end")] = False,
     interval: Annotated[float, seconds("Time between sweeps", least=0.1)] = 10,
     checkpoint: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Checkpoint of the stream [default: a temporary one]"),
+        str | None, word("DIR", "Checkpoint of the stream [default: a temporary one]")
     ] = None,
 ) -> None:
     """Sweep as a stream of Spark, until stopped."""

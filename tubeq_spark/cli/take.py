@@ -13,8 +13,7 @@ import typer
 
 from tubeq_spark.cli.call import Call, queue_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TakenUtubes, TubeName
-from tubeq_spark.cli.options import seconds, whole
+from tubeq_spark.cli.options import TakenUtubes, TubeName, seconds, whole
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.model import validation
 

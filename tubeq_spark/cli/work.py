@@ -16,8 +16,15 @@ import typer
 from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.logs import log
-from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
-from tubeq_spark.cli.options import seconds, whole
+from tubeq_spark.cli.options import (
+    Strict,
+    TakenUtubes,
+    TubeName,
+    fail_if_strict,
+    flag,
+    seconds,
+    whole,
+)
 from tubeq_spark.cli.program import load_function
 from tubeq_spark.markup import plural
 from tubeq_spark.model.failures import headline
@@ -45,7 +52,7 @@ def work(
     function: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODULE:FUNCTION]",
+            metavar="MODULE:FUNCTION",
             help="Function of a task (with --batch: of a list of tasks); modules are searched in the "
             "working directory, too",
         ),
@@ -70,9 +77,7 @@ def work(
         float | None,
         seconds("End after this time without a task, or give up if all calls fail for as long"),
     ] = None,
-    bury: Annotated[
-        bool, typer.Option("--bury", help="Bury failed tasks, instead of retrying them")
-    ] = False,
+    bury: Annotated[bool, flag("--bury", "Bury failed tasks, instead of retrying them")] = False,
     time_limit: Annotated[
         float | None,
         seconds(
