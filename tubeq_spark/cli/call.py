@@ -188,12 +188,9 @@ class Call:
         Raises:
             BadUseError: The user does not agree, or there is no terminal to ask.
         """
-        if yes:
+        if yes or (sys.stdin.isatty() and typer.confirm(question, err=True)):
             return
-        if not sys.stdin.isatty():
-            raise BadUseError(f"{nothing}: without a terminal it needs --yes")
-        if not typer.confirm(question, err=True):
-            raise BadUseError(nothing)
+        raise BadUseError(f"{nothing}: without a terminal it needs --yes")
 
     def show(self, result: dict[str, Any], text: str) -> None:
         """Print a result: with `--json` as one line of JSON, else as text."""
@@ -203,15 +200,10 @@ class Call:
 
     def show_tasks(self, tasks: list[Task], session: uuid.UUID | None = None) -> None:
         """Print tasks, one a line."""
+        more = {} if session is None else {"session": str(session)}
         for task in tasks:
-            if self.json:
-                shown = as_dict(task) | ({} if session is None else {"session": str(session)})
-                print_line(json_text(shown))
-            else:
-                data = json_text(task.data)
-                cells = [str(task.task_id), task.state.name.lower(), data]
-                print_line("\t".join(cells if session is None else [*cells, str(session)]))
-        sys.stdout.flush()
+            cells = (str(task.task_id), task.state.name.lower(), json_text(task.data))
+            self.show(as_dict(task) | more, "\t".join((*cells, *more.values())))
 
 
 @contextmanager
