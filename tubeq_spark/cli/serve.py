@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tubeq_spark.cli.call import Call, queue_of, until_stopped
-from tubeq_spark.cli.logs import log
 from tubeq_spark.cli.options import flag, seconds, whole, word
 from tubeq_spark.errors import TubeNotFoundError
 
@@ -97,10 +96,10 @@ def serve_metrics(call: Call, queue: Queue, port: int, host: str, ending_within:
     """
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
 
-    from tubeq_spark.observe.prometheus import QueueScrape  # noqa: PLC0415
+    from tubeq_spark.observe.prometheus import QueueCollector  # noqa: PLC0415
 
     registry = CollectorRegistry()
-    registry.register(QueueScrape(queue, log.warning, ending_within=ending_within))
+    registry.register(QueueCollector(queue, ending_within=ending_within))
     server, thread = start_http_server(port, host, registry)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{server.server_port}/metrics"

@@ -49,23 +49,18 @@ def sweep(
         _sweep_until_stopped(ctx.obj, every)
         return
     with queue_of(ctx) as (call, queue):
-        is_done = _sweep_once(call, queue)
+        report = queue.sweep()
+        for name, tube in report.tubes.items():
+            said = _said(tube) or ("nothing to do" if tube.error is None else "failed")
+            call.show({"tube": name, **asdict(tube)}, f"{name}: {said}")
         if purge:
             from tubeq_spark.admin.dead_files import purge as purge_all  # noqa: PLC0415  as in call
 
             for name in purge_all(queue._context):  # noqa: SLF001  (kept from programs, not from the package)
                 call.show({"tube": name, "purged": True}, f"{name}: files of deleted tasks removed")
-        if not is_done:
+        # The log has the errors.
+        if any(tube.error is not None for tube in report.tubes.values()):
             raise typer.Exit(ExitCode.FAILED)
-
-
-def _sweep_once(call: Call, queue: Queue) -> bool:
-    """Sweep, and print what has changed; returns whether all of it succeeded. The log has the errors."""
-    report = queue.sweep()
-    for name, tube in report.tubes.items():
-        said = _said(tube) or ("nothing to do" if tube.error is None else "failed")
-        call.show({"tube": name, **asdict(tube)}, f"{name}: {said}")
-    return all(tube.error is None for tube in report.tubes.values())
 
 
 def _sweep_until_stopped(call: Call, every: float) -> None:
