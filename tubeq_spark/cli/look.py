@@ -66,7 +66,6 @@ def health(
 
 def metrics(
     ctx: typer.Context,
-    ending_within: Annotated[float, seconds("Count leases that end within this time")] = 10,
     port: Annotated[
         int | None,
         whole("Serve them to Prometheus until stopped; 0 = any free port", least=0, most=65_535),
@@ -78,11 +77,11 @@ def metrics(
     """Measure the tubes: depth, ages, leases, files, conflicts."""
     with queue_of(ctx) as (call, queue):
         if port is not None:
-            serve_metrics(call, queue, port, host, ending_within)
+            serve_metrics(call, queue, port, host)
             return
         from tubeq_spark.observe.snapshot import with_flows  # noqa: PLC0415  as in call
 
-        tubes = with_flows(queue.metrics(ending_within=ending_within), None)
+        tubes = with_flows(queue.metrics(), None)
         show_each(
             call,
             [*tubes.values()],

@@ -84,7 +84,7 @@ def dashboard(
             uvicorn.Server(config).run(sockets=[listener])
 
 
-def serve_metrics(call: Call, queue: Queue, port: int, host: str, ending_within: float) -> None:
+def serve_metrics(call: Call, queue: Queue, port: int, host: str) -> None:
     """Measure a queue for each scrape of Prometheus, until Ctrl-C or SIGTERM.
 
     Args:
@@ -92,14 +92,13 @@ def serve_metrics(call: Call, queue: Queue, port: int, host: str, ending_within:
         queue: The queue.
         port: The port; 0 is any free one.
         host: The address to listen on.
-        ending_within: Leases that end within so many seconds count as ending.
     """
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
 
     from tubeq_spark.observe.prometheus import QueueCollector  # noqa: PLC0415
 
     registry = CollectorRegistry()
-    registry.register(QueueCollector(queue, ending_within=ending_within))
+    registry.register(QueueCollector(queue))
     server, thread = start_http_server(port, host, registry)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{server.server_port}/metrics"
