@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.membership import Member
     from tubeq_spark.runtime.context import QueueContext, TubeContext
 
-#: The columns of the statistics. No state has the name of a verb.
-_COLUMNS = ("name", "type", *TASKS, *EVENTS)
 #: The most tubes that a notebook shows.
 _SHOWN = 100
 
@@ -121,20 +119,15 @@ def _ended(ctx: TubeContext, written: list[Mapping[str, int]]) -> int:
 
 
 def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
-    """The rows of `Queue.statistics_df`."""
+    """The rows of `Queue.statistics_df`. No state has the name of a verb."""
     rows = [
-        (
-            of.ctx.record.name,
-            of.ctx.record.type,
-            *(of.tasks[name] for name in TASKS),
-            *(of.calls[event] for event in EVENTS),
-        )
+        {"name": of.ctx.record.name, "type": of.ctx.record.type, **of.tasks, **of.calls}
         for of in found
     ]
-    kinds = [pa.string(), pa.string()] + [pa.int64()] * (len(_COLUMNS) - 2)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
-    arrays = [array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.Table.from_arrays(arrays, names=list(_COLUMNS))
+    kinds = {"name": pa.string(), "type": pa.string()}
+    kinds |= dict.fromkeys((*TASKS, *EVENTS), pa.int64())
+    columns = [array([row[name] for row in rows], kind) for name, kind in kinds.items()]
+    return pa.Table.from_arrays(columns, names=[*kinds])
 
 
 def measure(
