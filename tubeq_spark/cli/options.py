@@ -145,13 +145,16 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes names of tubes in a shell: those that begin with `incomplete`, unless only Spark could read them."""
+    """Completes names of tubes in a shell: those that begin with `incomplete`, of a native queue on local files."""
     given = ctx.find_root().params
     try:
-        settings = read_defaults(given.get("config"), location=given.get("location"))
         from tubeq_spark.queue import Queue  # noqa: PLC0415  as in call
+        from tubeq_spark.storage.location import local_directory  # noqa: PLC0415
 
-        with Queue(None, settings.queue_location(), engine="native", create=False) as queue:
+        settings = read_defaults(given.get("config"), location=given.get("location"))
+        # A store might keep the shell waiting.
+        place = local_directory(settings.queue_location()) or ""
+        with Queue(None, place, engine="native", create=False) as queue:
             return [name for name in queue.tubes() if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001  a shell shows no error while a line is typed
         return []
