@@ -2,9 +2,8 @@
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
 - `run_tubeq` runs a command of `tubeq`, and returns its exit code; `end` ends a program with it;
-- `run_program` runs a function, and turns its errors into one sentence and an `ExitCode`, the same
-  for all programs; `BadUseError` is for errors that the user of the program can fix; `note` prints
-  such sentences; `open_spark` returns the session, embedded or of a Connect server;
+- `report_error` prints an error in one sentence, and returns its `ExitCode`, the same for all programs; `BadUseError` is
+  for errors that the user of the program can fix; `open_spark` returns the session, embedded or of a Connect server;
 - `Stop` makes Ctrl-C and SIGTERM a request, which a program sees between two batches;
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
@@ -25,7 +24,7 @@ import sys
 
 from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
-from tubeq_spark.cli.program import load_function, note, open_spark, run_program
+from tubeq_spark.cli.program import load_function, open_spark, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.cli.values import seconds_of, whole_of
@@ -45,13 +44,12 @@ __all__ = [
     "how_to_install",
     "load_function",
     "missing",
-    "note",
     "open_spark",
     "plural",
     "printable",
     "read_defaults",
     "reason_of",
-    "run_program",
+    "report_error",
     "run_tubeq",
     "seconds_of",
     "until_signal",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from crawl.job import Job
 from crawl.links import normalise
 from crawl.run import run
-from tubeq_spark.programs import EPILOG, BadUseError, run_program, seconds_of, whole_of
+from tubeq_spark.programs import EPILOG, BadUseError, report_error, seconds_of, whole_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,11 +70,15 @@ def crawl(
     for name in ("urls", "json", "verbose"):
         del options[name]
 
-    def work() -> int:
+    if not verbose:
+        # Errors become one sentence.
+        logging.getLogger("tubeq_spark").setLevel(logging.CRITICAL)
+    try:
         job = Job(**options | {"seeds": _seeds(urls or ())})
-        return run(job, Console(stderr=json), as_json=json)
-
-    raise typer.Exit(run_program(PROGRAM, work, verbose=verbose, on_spark=False))
+        code = run(job, Console(stderr=json), as_json=json)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
+        code = report_error(PROGRAM, error, verbose=verbose)
+    raise typer.Exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

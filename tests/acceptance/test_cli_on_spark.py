@@ -77,7 +77,7 @@ def test_take_of_what_json_has_no_form_for_prints_it_as_text(
         )
         queue["typed"].put({"day": dt.date(2026, 1, 2), "raw": b"\xff"})
 
-    done = tubeq("take", "typed", "--exec", f"{sys.executable} -c 'print(input())'")
+    done = tubeq("work", "typed", "--idle=0", "--exec", f"{sys.executable} -c 'print(input())'")
     taken = tubeq("take", "typed", "--json")
 
     assert (done.exit_code, taken.exit_code) == (0, 0), done.output + taken.output

@@ -432,7 +432,7 @@ def test_help_has_groups_of_commands_whose_summaries_fit_a_narrow_terminal() -> 
     assert [line for line in found.splitlines() if line in titles] == titles
     assert "..." not in found.partition("Tasks:")[2]
     assert max(map(len, found.splitlines())) <= 80
-    for program in ("consume", "enqueue", "sweeper"):
+    for program in ("consume", "sweeper"):
         assert invoke(program, "--help").stdout.startswith(f"Usage: tubeq {program} [OPTIONS]")
 
 
@@ -482,7 +482,7 @@ def test_command_when_interrupted_at_its_start_prints_no_traceback(
         (["verify", "--since=today"], "'today' must be a moment such as 2026-11-21"),
         (["touch", "t", "1", "inf", "--session=x"], "'inf' must be a duration"),
         (["put", "t", "--unique-field=id"], "line 1 of standard input lacks the field id of --unique-field; it has n, url"),
-        (["take", "t", "--keep=5", "--exec=true"], "--keep and --exec exclude each other"),
+        (["work", "t", "--exec=true", "--batch=2"], "it needs a function, or --exec without --batch"),
         (["take", "t", "--nonsense"], "No such option: --nonsense"),
         (["peek", "t", "77"], "77"),
         (["peek", "t", "one"], "'one' must be a whole number"),
@@ -685,5 +685,5 @@ def test_program_when_there_is_neither_spark_nor_java_prints_nothing_but_its_res
     assert json.loads(put)["count"] == 1
     assert json.loads(taken)["data"] == {"n": 1}
     assert on_spark == "2\n"
-    refusal = "pyspark is not installed, and this needs Spark: pip "
+    refusal = "pyspark is not installed: pip "
     assert json.loads(done.stderr)["message"].startswith(refusal)

@@ -271,6 +271,30 @@ def test_work_when_terminated_finishes_what_is_in_hand(queue: Queue) -> None:
     assert {task.attempts for task in queue["jobs"].tasks_by_state("r")} <= {0}
 
 
+@pytest.mark.parametrize("ends", ["signals", "time"])
+def test_work_with_exec_kills_commands_that_are_cut_off_or_take_too_long(
+    queue: Queue, ends: str
+) -> None:
+    queue["jobs"].put("a")
+    Path("slow.sh").write_text("echo $$ > pid\nexec sleep 600\n")
+    limit = ("--time-limit=0.5",) if ends == "time" else ()
+    process = started("--bury", "--exec", "sh -c 'sh slow.sh | cat'", *limit)
+    until(lambda: Path("pid").exists() and Path("pid").read_text().strip() != "")
+    if ends == "signals":
+        process.send_signal(signal.SIGTERM)
+        await_stopping(process, "1")
+    else:
+        until(lambda: queue.statistics("jobs")["tasks"]["buried"] == 1)
+
+    process.send_signal(signal.SIGTERM)
+    code, result = ended(process)
+
+    assert (code, result["buried"]) == ((143, 0) if ends == "signals" else (0, 1))
+    stat = Path("/proc", Path("pid").read_text().strip(), "stat")
+    # Nobody may have waited for it yet.
+    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
 def test_work_when_stopped_before_it_has_begun_ends_as_asked(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, error: BaseException

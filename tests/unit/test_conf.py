@@ -14,7 +14,7 @@ import yaml
 from tubeq_spark import PutItem, Queue, QueueConfig, TaskState, spark_conf
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.model.stored_task import EVENTS
-from tubeq_spark.observe.prometheus import QueueScrape
+from tubeq_spark.observe.prometheus import QueueCollector
 from tubeq_spark.testing import ManualClock
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         tube = queue.create_tube("mail", "fifottl")
         tube.put_many(["ready", PutItem("due", delay=1)])
         clock.advance(5)
-        for family in QueueScrape(queue, lambda _: None).collect():
+        for family in QueueCollector(queue).collect():
             for sample in family.samples:
                 found.setdefault(sample.name, set()).update(sample.labels)
     return found

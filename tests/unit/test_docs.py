@@ -26,7 +26,7 @@ from tubeq_spark import PutItem, Queue, TaskState, Tube
 from tubeq_spark.cli.app import app
 from tubeq_spark.model import stored_task
 from tubeq_spark.model.options import OPTIONS, PUT_OPTIONS, TubeOptions
-from tubeq_spark.observe.prometheus import QueueScrape
+from tubeq_spark.observe.prometheus import QueueCollector
 from tubeq_spark.testing import InMemoryQueue
 
 KINDS = {
@@ -208,7 +208,7 @@ def test_metrics_of_the_page_when_compared_are_those_that_are_exported() -> None
     page = (DOCS / "how-to" / "monitoring.md").read_text("utf-8")
     told = {
         f"{family.name}_total" if family.type == "counter" else family.name
-        for family in QueueScrape(InMemoryQueue(), lambda _: None).describe()
+        for family in QueueCollector(InMemoryQueue()).describe()
     }
 
     assert {*re.findall(r"\btubeq_(?!spark)\w+", page)} == told

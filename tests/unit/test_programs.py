@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import re
 import signal
 import subprocess
@@ -25,14 +24,13 @@ from tubeq_spark import (
     StoreError,
     TubeNotFoundError,
     TubeqError,
-    cli,
 )
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.cli.exit_codes import code_of
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
-from tubeq_spark.programs import BadUseError, ExitCode, end, run_program, run_tubeq
+from tubeq_spark.programs import BadUseError, ExitCode, end, run_tubeq
 from tubeq_spark.storage.log.actions import DamagedFileError
 
 if TYPE_CHECKING:
@@ -122,22 +120,13 @@ def test_code_of_other_errors_is_that_of_their_kind(error: BaseException, code: 
     assert code_of(error) is code
 
 
-def test_program_when_verbose_shows_where_an_error_came_from_and_the_log(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    levels = []
+def test_error_when_verbose_shows_where_it_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StoreError) as found:
+        raising(StoreError("gone"))()
+    for verbose in (False, True):
+        assert report_error("mine.py", found.value, verbose=verbose) == 3
 
-    def work() -> int:
-        levels.append(logging.getLogger("tubeq_spark").getEffectiveLevel())
-        msg = "gone"
-        raise StoreError(msg)
-
-    ends = [run_program("mine.py", work, verbose=verbose) for verbose in (False, True)]
-
-    quiet, loud = levels
     said = capsys.readouterr().err
-    assert ends == [3, 3]
-    assert quiet == logging.CRITICAL > loud
     assert said.count("Traceback") == 1
     assert said.startswith("mine.py: gone\nTraceback")
     assert said.endswith("mine.py: gone\n")
@@ -200,7 +189,7 @@ def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -
     assert re.findall(r"^\| (\d+) \| ", page, re.MULTILINE) == [
         str(code.value) for code in ExitCode
     ]
-    commands = ("create", "kick", "health", "sessions", "release-all", "enqueue", "sweeper")
+    commands = ("create", "kick", "health", "sessions", "release-all", "consume", "sweeper")
     assert [page.count(f"\n## tubeq {name}\n") for name in commands] == [1] * len(commands)
     assert "Usage: tubeq sweeper " in page
 
@@ -262,7 +251,7 @@ def test_run_tubeq_when_typer_is_missing_returns_the_code_and_names_the_extra(
 def test_run_tubeq_when_a_program_of_the_user_exits_with_a_text_prints_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "_imported_app", lambda: lambda args: sys.exit(f"no {args[0]}"))
+    monkeypatch.setattr("tubeq_spark.cli.app.app", lambda args, **_: sys.exit(f"no {args[0]}"))
 
     assert run_tubeq("settings") == ExitCode.FAILED
 

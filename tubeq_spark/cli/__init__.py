@@ -6,15 +6,8 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["main", "run_tubeq"]
-
-#: The variable that a shell sets when it asks for completions of a command line.
-_COMPLETING = "_TUBEQ_COMPLETE"
 
 
 def main() -> None:
@@ -33,14 +26,21 @@ def run_tubeq(*arguments: str) -> int:
         # While modules are imported, Ctrl-C ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from tubeq_spark.cli.exit_codes import ExitCode  # noqa: PLC0415  after Ctrl-C is handled
+    from tubeq_spark.cli.imports import leave_out, undisturbed  # noqa: PLC0415
+    from tubeq_spark.model.error_text import missing  # noqa: PLC0415
 
-    app = _imported_app()
-    if is_usual:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if app is None:
-        return ExitCode.BAD_USE
     try:
-        app(args=arguments)
+        with undisturbed():
+            from tubeq_spark.cli.app import app  # noqa: PLC0415  the extra may be missing
+            from tubeq_spark.cli.call import Outside  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"tubeq: {missing(error, 'cli')}\n")
+        return ExitCode.BAD_USE
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        app(args=arguments, prog_name="tubeq", obj=Outside(leave_out=leave_out))
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"tubeq: {end.code}\n")
@@ -56,34 +56,3 @@ def run_tubeq(*arguments: str) -> int:
             # Python would try again at its end, and print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-
-
-def _imported_app() -> Callable[..., object] | None:
-    """The command line; `None` if the extra is missing, as this says."""
-    import warnings  # noqa: PLC0415  nothing is imported before Ctrl-C is handled
-    from functools import partial  # noqa: PLC0415
-
-    from tubeq_spark.cli.imports import NOT_NEEDED, leave_out, undisturbed  # noqa: PLC0415
-    from tubeq_spark.model.error_text import missing  # noqa: PLC0415
-
-    try:
-        with undisturbed():
-            from tubeq_spark.cli.app import app  # noqa: PLC0415  the extra may be missing
-            from tubeq_spark.cli.call import Outside  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"tubeq: {missing(error, 'cli')}\n")
-        return None
-    warnings.showwarning = _warn
-    if _COMPLETING in os.environ:
-        leave_out(*NOT_NEEDED)  # as a call without Spark does, and it waits for less
-    return partial(app, prog_name="tubeq", obj=Outside(leave_out=leave_out))
-
-
-def _warn(message: Warning | str, *_where: object, **_how: object) -> None:
-    from tubeq_spark.cli.call import NAME  # noqa: PLC0415  as above
-    from tubeq_spark.cli.program import note, note_json  # noqa: PLC0415
-
-    if "--json" in sys.argv:
-        note_json({"note": str(message)})
-    else:
-        note(NAME, str(message))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tubeq_spark.cli import (
+    consume,
     files,
-    job_commands,
     look,
     put,
     serve,
@@ -29,6 +29,7 @@ from tubeq_spark.cli import (
 )
 from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
+from tubeq_spark.cli.options import flag, word
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
@@ -123,30 +124,14 @@ class _Group(_ReadsPlainly, TyperGroup):
             with formatter.section(title):
                 formatter.write_dl(lines, col_max=width)
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> Any:
-        # For bad options before the command's name.
-        with _as_json(asked="--json" in args):
-            return super().make_context(info_name, args, parent, **extra)
-
-    def invoke(self, ctx: Any) -> Any:
-        # For bad options after it.
-        with _as_json(asked=bool(ctx.params["json"])):
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _as_json(*, asked: bool) -> Iterator[None]:
-    """End with a JSON object, where typer would print a sentence and the usage of the command."""
-    try:
-        yield
-    except _UsageError as error:
-        if not asked:
-            raise
-        raise typer.Exit(
-            report_error(NAME, BadUseError(error.format_message()), as_json=True)
-        ) from None
+    def main(self, *args: Any, **extra: Any) -> Any:
+        if "--json" not in (extra.get("args") or ()):
+            return super().main(*args, **extra)
+        try:
+            sys.exit(super().main(*args, **extra | {"standalone_mode": False}))
+        except _UsageError as error:
+            # typer would print a sentence and the usage of the command.
+            sys.exit(report_error(NAME, BadUseError(error.format_message()), as_json=True))
 
 
 app = typer.Typer(
@@ -166,46 +151,41 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-def _named(metavar: str, text: str) -> Any:
-    """An option whose value the help calls so."""
-    return typer.Option(metavar=metavar, help=text)
-
-
 @app.callback()
 def options(
     ctx: typer.Context,
     location: Annotated[
         str | None,
-        _named(
+        word(
             "PLACE", "Location of the queue: a path, a URI, or catalog.schema [env: TUBEQ_LOCATION]"
         ),
     ] = None,
     remote: Annotated[
         str | None,
-        _named(
+        word(
             "URL",
             "Spark Connect server for calls that need Spark, sc://host:15002 [env: TUBEQ_REMOTE]",
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        _named(
+        word(
             "NAME",
             "Who commits: auto, native or spark. auto = the committer of the location; of a new "
             "one: native (no JVM) on local files and object stores, else spark. Starting Spark for "
             "a call takes seconds [env, for new locations: TUBEQ_ENGINE]",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one result a line")] = False,
+    json: Annotated[bool, flag("--json", "Print JSON, one result a line")] = False,
     config: Annotated[
         Path | None,
-        _named(
+        word(
             "FILE",
             "File with defaults, such as conf/tubeq.toml [env: TUBEQ_CONFIG; default: "
             "./tubeq.toml]",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show tracebacks of errors")] = False,
+    verbose: Annotated[bool, flag("--verbose", "Show tracebacks of errors")] = False,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version"),
@@ -228,7 +208,6 @@ def options(
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Tasks": (
         put.put,
-        job_commands.enqueue,
         take.take,
         settle.ack,
         settle.release,
@@ -254,7 +233,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         tubes.truncate,
         tubes.drop,
     ),
-    "Workers": (work.work, job_commands.consume, look.sessions),
+    "Workers": (work.work, consume.consume, look.sessions),
     "Operations": (
         look.health,
         look.metrics,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import signal
 import sys
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,7 +21,7 @@ import typer
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
 from tubeq_spark.cli.logs import logged
-from tubeq_spark.cli.program import note, note_json, open_spark, quiet_loggers, report_error
+from tubeq_spark.cli.program import open_spark, quiet_spark, report_error, tell
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable, printable_json
@@ -93,59 +95,59 @@ class Call:
         *,
         create: bool = False,
         horizon: float = _HORIZON,
+        spark: SparkSession | None = None,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
         # Reading the registry imports Arrow, which is faster without these packages. Spark needs them.
         admit = self.outside.leave_out(*NOT_NEEDED)
         with undisturbed():
             committer = self.settings.committer()
-        if committer != "native":
+        needs_spark = spark is None and committer != "native"
+        if spark is not None or needs_spark:
             admit()
+        with undisturbed():
+            from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
         config = self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
         config = replace(config, number_horizon=min(config.number_horizon, horizon))
-        how = {"engine": committer, "session_uuid": session_uuid, "config": config}
-        with ExitStack() as stack:
-            with undisturbed():
-                from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
-            make = partial(Queue, None if committer == "native" else self._spark(stack))
-            yield self._entered(stack, make, create=create, **how)
-
-    def _spark(self, stack: ExitStack, **settings: str) -> SparkSession:
-        quiet = quiet_loggers(verbose=self.verbose, of_spark=True, of_package=False)
-        stack.enter_context(quiet)
-        return self.outside.open_spark(self.settings.remote, **settings)
-
-    def _entered(self, stack: ExitStack, make: Callable[..., Queue], **how: Any) -> Queue:
-        opened = make(location=self.settings.queue_location(), clock=self.outside.clock, **how)
-        queue = stack.enter_context(opened)
-        if self.settings.ttr is not None:
-            queue.cfg(ttr=self.settings.ttr)
-        return queue
+        with (
+            self._session() if needs_spark else nullcontext(spark) as session,
+            Queue(
+                session,
+                self.settings.queue_location(),
+                session_uuid=session_uuid,
+                clock=self.outside.clock,
+                config=config,
+                engine=committer,
+                create=create,
+            ) as queue,
+        ):
+            if self.settings.ttr is not None:
+                queue.cfg(ttr=self.settings.ttr)
+            yield queue
 
     @contextmanager
-    def program(self, *, create: bool = False) -> Iterator[tuple[SparkSession, Queue]]:
-        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session.
+    def _session(self) -> Iterator[SparkSession]:
+        with nullcontext() if self.verbose else quiet_spark():
+            yield self.outside.open_spark(self.settings.remote)
 
-        Args:
-            create: Whether to create the queue if the location has none.
-        """
-        with self.answering(), _terminating(), ExitStack() as stack:
-            # On a terminal Spark's own bar shows the progress of a long statement.
-            bar = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
-            spark = self._spark(stack, **bar)
-            from tubeq_spark.queue import Queue  # noqa: PLC0415  as above
-
-            committer, config = self.settings.committer(), self.settings.config
-            how = {"engine": committer, "config": config, "create": create}
-            yield spark, self._entered(stack, partial(Queue, spark), **how)
+    @contextmanager
+    def program(self) -> Iterator[tuple[SparkSession, Queue]]:
+        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session."""
+        with (
+            self.answering(),
+            _terminating(),
+            self._session() as spark,
+            self.opened(horizon=math.inf, spark=spark) as queue,
+        ):
+            yield spark, queue
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """End the call with a sentence and an exit code if the block raises; print the warnings of the log."""
+        """End the call with a sentence and an exit code if the block raises; print warnings."""
         try:
-            tell = self._tell_logged if self.verbose else self._tell_warning
-            with logged(NAME, tell, verbose=self.verbose):
+            with logged(NAME, self._tell_logged, verbose=self.verbose), warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_, **_how: self.tell(str(message))
                 yield
         except (typer.Exit, typer.BadParameter):
             raise
@@ -161,10 +163,7 @@ class Call:
 
     def tell(self, sentence: str) -> None:
         """Print a message that is no result."""
-        if self.json:
-            note_json({"note": sentence})
-        else:
-            note(NAME, sentence)
+        tell({"note": sentence}, f"{NAME}: {printable(sentence)}", as_json=self.json)
 
     @contextmanager
     def logging(self, about: str) -> Iterator[None]:
@@ -172,15 +171,11 @@ class Call:
         with logged(about, self._tell_logged, verbose=self.verbose):
             yield
 
-    def _tell_warning(self, said: Mapping[str, object], _text: str) -> None:
-        self.tell(str(said["note"]))
-
-    def _tell_logged(self, said: Mapping[str, object], text: str) -> None:
-        if self.json:
-            note_json(said)
+    def _tell_logged(self, about: str, said: Mapping[str, object], text: str) -> None:
+        if about == NAME and not self.verbose:
+            self.tell(str(said["note"]))
         else:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            tell(said, text, as_json=self.json)
 
     def require_yes(self, question: str, nothing: str, *, yes: bool) -> None:
         """Go on only if the user agrees.
@@ -193,12 +188,9 @@ class Call:
         Raises:
             BadUseError: The user does not agree, or there is no terminal to ask.
         """
-        if yes:
+        if yes or (sys.stdin.isatty() and typer.confirm(question, err=True)):
             return
-        if not sys.stdin.isatty():
-            raise BadUseError(f"{nothing}: without a terminal it needs --yes")
-        if not typer.confirm(question, err=True):
-            raise BadUseError(nothing)
+        raise BadUseError(f"{nothing}: without a terminal it needs --yes")
 
     def show(self, result: dict[str, Any], text: str) -> None:
         """Print a result: with `--json` as one line of JSON, else as text."""
@@ -208,15 +200,10 @@ class Call:
 
     def show_tasks(self, tasks: list[Task], session: uuid.UUID | None = None) -> None:
         """Print tasks, one a line."""
+        more = {} if session is None else {"session": str(session)}
         for task in tasks:
-            if self.json:
-                shown = as_dict(task) | ({} if session is None else {"session": str(session)})
-                print_line(json_text(shown))
-            else:
-                data = json_text(task.data)
-                cells = [str(task.task_id), task.state.name.lower(), data]
-                print_line("\t".join(cells if session is None else [*cells, str(session)]))
-        sys.stdout.flush()
+            cells = (str(task.task_id), task.state.name.lower(), json_text(task.data))
+            self.show(as_dict(task) | more, "\t".join((*cells, *more.values())))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.options import moment
+from tubeq_spark.cli.options import flag, moment
 from tubeq_spark.markup import plural
 
 
@@ -19,14 +19,9 @@ def check(
     location: Annotated[
         str | None, typer.Argument(help="Location of the queue [default: --location]")
     ] = None,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Repair damage that costs no task")
-    ] = False,
+    repair: Annotated[bool, flag("--repair", "Repair damage that costs no task")] = False,
     accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss", help="With --repair: repair the rest, too, and list the lost tasks"
-        ),
+        bool, flag("--accept-loss", "With --repair: repair the rest, too, and list the lost tasks")
     ] = False,
 ) -> None:
     """Check all tables; exit 1 if damage remains.
@@ -60,14 +55,8 @@ def check(
 def verify(
     ctx: typer.Context,
     tube: Annotated[str | None, typer.Argument(help="Only this tube, which may be dropped")] = None,
-    since: Annotated[
-        dt.datetime | None,
-        moment("Only commits from this moment on (UTC)"),
-    ] = None,
-    until: Annotated[
-        dt.datetime | None,
-        moment("Only commits before this moment (UTC)"),
-    ] = None,
+    since: Annotated[dt.datetime | None, moment("Only commits from this moment on (UTC)")] = None,
+    until: Annotated[dt.datetime | None, moment("Only commits before this moment (UTC)")] = None,
 ) -> None:
     """Judge the stored commits; exit 1 if one broke a rule.
 
@@ -110,9 +99,7 @@ def copy(
         str, typer.Argument(metavar="FROM", help="Location of the queue, a path or URI")
     ],
     target: Annotated[str, typer.Argument(metavar="TO", help="Empty target path or URI")],
-    close: Annotated[
-        bool, typer.Option("--close", help="Close the old place: it refuses changes")
-    ] = False,
+    close: Annotated[bool, flag("--close", "Close the old place: it refuses changes")] = False,
 ) -> None:
     """Copy a queue to a new place.
 

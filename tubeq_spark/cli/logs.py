@@ -14,7 +14,7 @@ from tubeq_spark.model.failures import trace_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    _Write = Callable[[Mapping[str, object], str], None]
+    _Write = Callable[[str, Mapping[str, object], str], None]
 
 #: The log of the commands themselves.
 log = logging.getLogger("tubeq_spark.cli")
@@ -43,7 +43,9 @@ class _Lines(logging.Handler):
         said = {"at": at.isoformat(), "level": level, "tube": self._about, "pid": record.process}
         said |= {"note": message} | ({"trace": trace} if trace else {})
         text = f"{at:%Y-%m-%dT%H:%M:%SZ} {level} {self._about}[{record.process}]: "
-        self._write(said, f"{text}{printable(message)}\n{printable(trace, chr(10))}".rstrip())
+        self._write(
+            self._about, said, f"{text}{printable(message)}\n{printable(trace, chr(10))}".rstrip()
+        )
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None
 
     Args:
         about: The tube, or the program if it is about all tubes.
-        write: Gets each message as JSON and as text.
+        write: Gets `about`, and each message as JSON and as text.
         verbose: Whether to add the tracebacks of errors.
     """
     handler = _Lines(about, write, verbose=verbose)

@@ -10,8 +10,7 @@ import typer
 
 from tubeq_spark.cli.call import as_dict, json_text, queue_of, tube_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TubeName, Where
-from tubeq_spark.cli.options import plain_options, seconds, whole
+from tubeq_spark.cli.options import TubeName, Where, flag, plain_options, seconds, whole, word
 from tubeq_spark.cli.serve import serve_metrics
 from tubeq_spark.cli.settle import Id
 from tubeq_spark.cli.table import show_each
@@ -67,23 +66,22 @@ def health(
 
 def metrics(
     ctx: typer.Context,
-    ending_within: Annotated[float, seconds("Count leases that end within this time")] = 10,
     port: Annotated[
         int | None,
         whole("Serve them to Prometheus until stopped; 0 = any free port", least=0, most=65_535),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address for --port; 0.0.0.0 = all addresses of this host")
+        str, word("HOST", "Address for --port; 0.0.0.0 = all addresses of this host")
     ] = "127.0.0.1",
 ) -> None:
     """Measure the tubes: depth, ages, leases, files, conflicts."""
     with queue_of(ctx) as (call, queue):
         if port is not None:
-            serve_metrics(call, queue, port, host, ending_within)
+            serve_metrics(call, queue, port, host)
             return
         from tubeq_spark.observe.snapshot import with_flows  # noqa: PLC0415  as in call
 
-        tubes = with_flows(queue.metrics(ending_within=ending_within), None)
+        tubes = with_flows(queue.metrics(), None)
         show_each(
             call,
             [*tubes.values()],
@@ -176,7 +174,7 @@ def utubes(
     tube: TubeName,
     limit: Annotated[int, whole("Sub-queues at most", "-n", "--limit", least=0)] = 20,
     *,
-    taken: Annotated[bool, typer.Option("--taken", help="Show only taken sub-queues")] = False,
+    taken: Annotated[bool, flag("--taken", "Show only taken sub-queues")] = False,
 ) -> None:
     """Count the tasks of each sub-queue, the largest first."""
     with tube_of(ctx, tube) as (call, source):

@@ -1,4 +1,4 @@
-"""Options of commands: durations, numbers and moments, and the options of tubes for those that create and alter tubes."""
+"""Options of commands: durations, numbers and texts, those of several commands, and the options of tubes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tubeq_spark.cli.exit_codes import ExitCode
+from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.cli.values import moment_of, seconds_of, task_id_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
@@ -34,24 +36,30 @@ def parser(read: Callable[..., Any], *limits: Any) -> Callable[[Any], Any]:
     return parse
 
 
-def seconds(text: str, *names: str, least: float = 0, **how: Any) -> Any:
+def seconds(text: str, *names: str, least: float = 0) -> Any:
     """An option with a duration in seconds.
 
     Args:
         text: Its help.
         *names: Its names, if they are not that of its parameter.
         least: The shortest duration.
-        **how: Further settings of typer.
     """
-    return typer.Option(*names, help=text, parser=parser(seconds_of, least), metavar="TIME", **how)
+    return typer.Option(*names, help=text, parser=parser(seconds_of, least), metavar="TIME")
 
 
-def whole(
-    text: str, *names: str, least: int | None = None, most: int | None = None, **how: Any
-) -> Any:
+def whole(text: str, *names: str, least: int | None = None, most: int | None = None) -> Any:
     """An option with a whole number from `least` to `most`. Other arguments are those of `seconds`."""
-    read = parser(whole_of, least, most)
-    return typer.Option(*names, help=text, parser=read, **({"metavar": "N"} | how))
+    return typer.Option(*names, help=text, parser=parser(whole_of, least, most), metavar="N")
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+def word(metavar: str, text: str, *names: str) -> Any:
+    """An option with a text, which the help calls `metavar`."""
+    return typer.Option(*names, metavar=metavar, help=text)
 
 
 def moment(text: str) -> Any:
@@ -96,7 +104,7 @@ def _option(name: str, option: Option) -> Any:
     kind = KINDS[name]
     text = option.text if option.of == ALL else f"{option.text} ({option.of})"
     if kind is bool:
-        return Annotated[bool | None, typer.Option(f"--{name.replace('_', '-')}", help=text)]
+        return Annotated[bool | None, flag(f"--{name.replace('_', '-')}", text)]
     read, metavar = _READERS[kind]
     return Annotated[kind | None, typer.Option(help=text, parser=parser(read), metavar=metavar)]
 
@@ -131,3 +139,42 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
         name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for name, value in options.items()
     }
+
+
+# -- of several commands ---------------------------------------------------------------------------
+
+
+def names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes names of tubes in a shell: those that begin with `incomplete`, of a native queue on local files."""
+    given = ctx.find_root().params
+    try:
+        from tubeq_spark.queue import Queue  # noqa: PLC0415  as in call
+        from tubeq_spark.storage.location import local_directory  # noqa: PLC0415
+
+        settings = read_defaults(given.get("config"), location=given.get("location"))
+        # A store might keep the shell waiting.
+        place = local_directory(settings.queue_location()) or ""
+        with Queue(None, place, engine="native", create=False) as queue:
+            return [name for name in queue.tubes() if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001  a shell shows no error while a line is typed
+        return []
+
+
+def fail_if_strict(failures: int, *, strict: bool) -> None:
+    """End a call with `--strict` if tasks failed."""
+    if strict and failures:
+        raise typer.Exit(ExitCode.TASKS_FAILED)
+
+
+#: The option of the commands that process tasks.
+Strict = Annotated[bool, flag("--strict", "Exit with 4 if tasks failed or were buried")]
+#: The option of the commands that ask first.
+Yes = Annotated[bool, flag("--yes", "Do it without asking")]
+#: The option of the commands for tasks of a condition.
+Where = Annotated[str | None, word("SQL", 'Only tasks of this condition, such as "attempts > 3"')]
+#: The argument of commands for one tube.
+TubeName = Annotated[str, typer.Argument(autocompletion=names)]
+#: The option of the commands that take from given sub-queues.
+TakenUtubes = Annotated[
+    list[str] | None, word("NAME", "Take only from this sub-queue; may be repeated", "--utube")
+]

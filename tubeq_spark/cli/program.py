@@ -1,4 +1,4 @@
-"""Runs a program around a queue: its Spark session, its exit code and its error sentence."""
+"""What programs around a queue need: a Spark session, a function of their user, messages, and the sentence of an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.markup import printable, printable_json
-from tubeq_spark.model.error_text import how_to_install, reason_of
+from tubeq_spark.model.error_text import missing, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,29 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STDOUT, _STDERR = 1, 2
+#: The extras that bring packages.
+_EXTRAS = {
+    "jinja2": "cli",
+    "prometheus_client": "prometheus",
+    "pyspark": "spark",
+    "starlette": "dashboard",
+    "uvicorn": "dashboard",
+}
 #: These loggers print each error of a statement as JSON before it is raised.
 _LOGGERS_OF_SPARK = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-
-
-def run_program(
-    name: str, work: Callable[[], int], *, verbose: bool = False, on_spark: bool = True
-) -> int:
-    """Run a program's work; if it raises, print one sentence on standard error.
-
-    Args:
-        name: The name of the program, which begins the sentence.
-        work: Returns the exit code.
-        verbose: Whether to print the traceback of an error, and to show the log.
-        on_spark: Whether the work may use Spark; then Spark's own log of failed statements is off.
-
-    Returns:
-        The exit code of `work`, or that of its error.
-    """
-    try:
-        with quiet_loggers(verbose=verbose, of_spark=on_spark):
-            return work()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
-        return report_error(name, error, verbose=verbose)
 
 
 def report_error(
@@ -61,6 +48,9 @@ def report_error(
         as_json: Whether to print a JSON object with `error`, `message`, `exit_code` and, with
             `verbose`, `trace`.
     """
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and package in _EXTRAS:
+        error = missing(error, _EXTRAS[package])
     code = code_of(error)
     is_told = code is ExitCode.BAD_USE or isinstance(error, TubeqError)
     sentence = f"{'' if is_told else 'failed: '}{reason_of(error)}"
@@ -69,12 +59,9 @@ def report_error(
     if isinstance(error, KeyboardInterrupt):
         sentence, verbose = "stopped", False
     trace = "".join(traceback.format_exception(error)) if verbose else ""
-    if as_json:
-        said = {"error": type(error).__name__, "message": sentence, "exit_code": int(code)}
-        note_json(said | ({"trace": trace} if trace else {}))
-        return code
-    sys.stderr.write(printable(trace, "\n"))
-    note(name, sentence)
+    said = {"error": type(error).__name__, "message": sentence, "exit_code": int(code)}
+    said |= {"trace": trace} if trace else {}
+    tell(said, f"{printable(trace, chr(10))}{name}: {printable(sentence)}", as_json=as_json)
     return code
 
 
@@ -103,41 +90,28 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
     return function
 
 
-def note(name: str, sentence: str) -> None:
-    """Print a message that is no result, on standard error. Characters that control a terminal are escaped."""
-    sys.stderr.write(f"{name}: {printable(sentence)}\n")
+def tell(said: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Print a message that is no result on standard error, as a line of JSON or as a text."""
+    line = printable_json(json.dumps(said, ensure_ascii=False)) if as_json else text
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def note_json(said: Mapping[str, object]) -> None:
-    """Print a message that is no result, as a line of JSON on standard error."""
-    sys.stderr.write(f"{printable_json(json.dumps(said, ensure_ascii=False))}\n")
-    sys.stderr.flush()
-
-
-def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
+def open_spark(name: str, remote: str | None) -> SparkSession:
     """Return a session of the Spark Connect server at `remote`, or a local one.
 
     Args:
         name: The application name of a local session.
         remote: Address of a Spark Connect server, `sc://…`.
-        **settings: Settings of a local session. A server has its own settings, most of which
-            clients cannot change.
-
-    Raises:
-        BadUseError: pyspark is not installed.
     """
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415  pyspark is optional
-    except ModuleNotFoundError:
-        msg = f"pyspark is not installed, and this needs Spark: {how_to_install('spark')}"
-        raise BadUseError(msg) from None
+    from pyspark.sql import SparkSession  # noqa: PLC0415  pyspark is optional
+
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()  # noqa: TID251
     from tubeq_spark.storage.spark.spark_session import local_session  # noqa: PLC0415
 
     with _stdout_for_results():
-        return local_session(name, **settings)
+        return local_session(name)
 
 
 @contextmanager
@@ -154,25 +128,13 @@ def _stdout_for_results() -> Iterator[None]:
 
 
 @contextmanager
-def quiet_loggers(
-    *, verbose: bool = False, of_spark: bool = False, of_package: bool = True
-) -> Iterator[None]:
-    """Switch logging off during a block, because an error becomes one sentence.
+def quiet_spark() -> Iterator[None]:
+    """Switch off Spark's log of failed statements during a block, because an error becomes one sentence."""
+    loggers: list[logging.Logger] = []
+    with suppress(ModuleNotFoundError):  # whoever needs pyspark says that it is missing
+        from pyspark.logger import PySparkLogger  # noqa: PLC0415  pyspark is optional
 
-    Args:
-        verbose: Whether to log everything instead.
-        of_spark: Whether to switch off Spark's logging, too, which imports pyspark.
-        of_package: Whether to switch off that of this package.
-    """
-    if verbose:
-        yield
-        return
-    loggers = [logging.getLogger("tubeq_spark")] if of_package else []
-    if of_spark:
-        with suppress(ModuleNotFoundError):  # whoever needs pyspark says that it is missing
-            from pyspark.logger import PySparkLogger  # noqa: PLC0415  pyspark is optional
-
-            loggers += [PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK]
+        loggers += [PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers:

@@ -14,8 +14,7 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.names import TubeName
-from tubeq_spark.cli.options import seconds, whole
+from tubeq_spark.cli.options import TubeName, seconds, whole, word
 from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
 from tubeq_spark.markup import plural
@@ -32,15 +31,15 @@ def put(
     ttl: Annotated[float | None, seconds("Time to live")] = None,
     ttr: Annotated[float | None, seconds("Time to run: how long a task may be taken")] = None,
     delay: Annotated[float | None, seconds("Time before it can be taken")] = None,
-    utube: Annotated[str | None, typer.Option(help="Sub-queue")] = None,
+    utube: Annotated[str | None, word("NAME", "Sub-queue")] = None,
     unique: Annotated[
-        str | None, typer.Option(help="Unique key; nothing is put if a stored task has it")
+        str | None, word("KEY", "Unique key; nothing is put if a stored task has it")
     ] = None,
     utube_field: Annotated[
-        str | None, typer.Option(help="Field of each line with its sub-queue")
+        str | None, word("FIELD", "Field of each line with its sub-queue")
     ] = None,
     unique_field: Annotated[
-        str | None, typer.Option(help="Field of each line with its unique key")
+        str | None, word("FIELD", "Field of each line with its unique key")
     ] = None,
     timeout: Annotated[float, seconds("How long to wait for room (limfifottl)")] = 0,
     batch: Annotated[int, whole("Lines of one commit", least=1)] = 5_000,

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tubeq_spark.cli.call import Call, queue_of, until_stopped
-from tubeq_spark.cli.exit_codes import BadUseError
-from tubeq_spark.cli.logs import log
-from tubeq_spark.cli.options import seconds, whole
+from tubeq_spark.cli.options import flag, seconds, whole, word
 from tubeq_spark.errors import TubeNotFoundError
-from tubeq_spark.model.error_text import missing, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tubeq_spark.queue import Queue
 
 _HOST = "127.0.0.1"
@@ -27,10 +22,9 @@ _COMMITS = 200
 
 def report(
     ctx: typer.Context,
-    html: Annotated[Path, typer.Option(metavar="FILE", help="File to write")],
+    html: Annotated[Path, word("FILE", "File to write")],
     over: Annotated[
-        float,
-        seconds("Time over which throughput is measured; 0 = not measured"),
+        float, seconds("Time over which throughput is measured; 0 = not measured")
     ] = 2.0,
 ) -> None:
     """Write an HTML page about the queue to a file.
@@ -38,8 +32,7 @@ def report(
     The page has no payloads and loads nothing from the network.
     """
     with queue_of(ctx) as (call, queue):
-        with _from_extra("cli"):
-            from tubeq_spark.observe.pages import overview  # noqa: PLC0415  as in call
+        from tubeq_spark.observe.pages import overview  # noqa: PLC0415  as in call
         from tubeq_spark.observe.snapshot import take_snapshot  # noqa: PLC0415
         from tubeq_spark.tube import details_of  # noqa: PLC0415
 
@@ -61,8 +54,7 @@ def dashboard(
     ctx: typer.Context,
     port: Annotated[int, whole("0 = any free port", least=0, most=65_535)] = 8_333,
     allow_changes: Annotated[
-        bool,
-        typer.Option("--allow-changes", help="Allow kicks, with a token that is printed"),
+        bool, flag("--allow-changes", "Allow kicks, with a token that is printed")
     ] = False,
 ) -> None:
     """Show the queue in a browser on this host, until stopped.
@@ -74,13 +66,15 @@ def dashboard(
 
     token = secrets.token_urlsafe(18) if allow_changes else None
     with queue_of(ctx) as (call, queue):
-        with _from_extra("dashboard"):
-            import uvicorn  # noqa: PLC0415  the extra may be missing
+        import uvicorn  # noqa: PLC0415  the extra may be missing
 
-            from tubeq_spark.cli.dashboard_app import make_app  # noqa: PLC0415
-        with _at(port, _HOST):
-            listener = socket.create_server((_HOST, port))
-        with listener, call.logging("dashboard"), until_stopped():
+        from tubeq_spark.cli.dashboard_app import make_app  # noqa: PLC0415
+
+        with (
+            socket.create_server((_HOST, port)) as listener,
+            call.logging("dashboard"),
+            until_stopped(),
+        ):
             app = make_app(queue, call.outside.clock, token)
             config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
             url = f"http://{_HOST}:{listener.getsockname()[1]}/"
@@ -90,7 +84,7 @@ def dashboard(
             uvicorn.Server(config).run(sockets=[listener])
 
 
-def serve_metrics(call: Call, queue: Queue, port: int, host: str, ending_within: float) -> None:
+def serve_metrics(call: Call, queue: Queue, port: int, host: str) -> None:
     """Measure a queue for each scrape of Prometheus, until Ctrl-C or SIGTERM.
 
     Args:
@@ -98,16 +92,14 @@ def serve_metrics(call: Call, queue: Queue, port: int, host: str, ending_within:
         queue: The queue.
         port: The port; 0 is any free one.
         host: The address to listen on.
-        ending_within: Leases that end within so many seconds count as ending.
     """
-    with _from_extra("prometheus"):
-        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
+    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
 
-        from tubeq_spark.observe.prometheus import QueueScrape  # noqa: PLC0415
+    from tubeq_spark.observe.prometheus import QueueCollector  # noqa: PLC0415
+
     registry = CollectorRegistry()
-    registry.register(QueueScrape(queue, log.warning, ending_within=ending_within))
-    with _at(port, host):
-        server, thread = start_http_server(port, host, registry)
+    registry.register(QueueCollector(queue))
+    server, thread = start_http_server(port, host, registry)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{server.server_port}/metrics"
     call.show({"url": url}, url)
@@ -117,21 +109,3 @@ def serve_metrics(call: Call, queue: Queue, port: int, host: str, ending_within:
     finally:
         server.shutdown()
         server.server_close()
-
-
-@contextmanager
-def _from_extra(name: str) -> Iterator[None]:
-    """Say which extra is missing if an import of the block fails."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise BadUseError(str(missing(error, name))) from None
-
-
-@contextmanager
-def _at(port: int, host: str) -> Iterator[None]:
-    """Say where the block cannot listen."""
-    try:
-        yield
-    except OSError as error:
-        raise BadUseError(f"port {port} of {host}: {reason_of(error)}") from None

@@ -7,20 +7,17 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import Call, print_line, tube_of
-from tubeq_spark.cli.names import TubeName, Where, Yes
-from tubeq_spark.cli.options import parser, seconds, task_id
+from tubeq_spark.cli.options import TubeName, Where, Yes, flag, parser, seconds, task_id, word
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.markup import plural, printable
 from tubeq_spark.task import Task
 
 #: The argument of commands for one task.
-Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=task_id)]
+Id = Annotated[int, typer.Argument(metavar="TASK_ID", parser=task_id)]
 #: A larger count of tasks is probably an id.
 _MOST_KICKED = 10**12
-_Ids = Annotated[
-    list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=task_id)
-]
+_Ids = Annotated[list[int], typer.Argument(metavar="TASK_ID...", parser=task_id)]
 _Session = Annotated[
     str,
     typer.Option(
@@ -29,9 +26,7 @@ _Session = Annotated[
         help="Session that holds them (printed by take --keep)",
     ),
 ]
-_Error = Annotated[
-    str | None, typer.Option("--error", metavar="TEXT", help="Error to store with the tasks")
-]
+_Error = Annotated[str | None, word("TEXT", "Error to store with the tasks", "--error")]
 
 
 def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -> None:
@@ -47,7 +42,7 @@ def release(
     session: _Session,
     delay: Annotated[
         float | None,
-        seconds("Delay [default: the tube's backoff with --error, else 0]", show_default=False),
+        seconds("Delay [default: the tube's backoff with --error, else 0]"),
     ] = None,
     error: _Error = None,
 ) -> None:
@@ -62,9 +57,7 @@ def touch(
     task_id: Id,
     increment: Annotated[
         float,
-        typer.Argument(
-            parser=parser(seconds_of), metavar="TIME", help="Time to add", show_default=False
-        ),
+        typer.Argument(parser=parser(seconds_of), metavar="TIME", help="Time to add"),
     ],
     session: _Session,
 ) -> None:
@@ -91,7 +84,6 @@ def kick(
         typer.Argument(
             parser=parser(whole_of, 0),
             help="Tasks at most [default: 1, with --where all]",
-            show_default=False,
         ),
     ] = None,
     ids: Annotated[
@@ -101,7 +93,7 @@ def kick(
         ),
     ] = None,
     where: Where = None,
-    every: Annotated[bool, typer.Option("--all", help="All buried tasks")] = False,
+    every: Annotated[bool, flag("--all", "All buried tasks")] = False,
 ) -> None:
     """Kick the first buried tasks, or those of --id (all or none).
 

@@ -11,7 +11,7 @@ import typer
 from tubeq_spark.cli.call import Call, queue_of, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.logs import log
-from tubeq_spark.cli.options import seconds
+from tubeq_spark.cli.options import flag, seconds, word
 from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.markup import plural
 from tubeq_spark.model.error_text import reason_of
@@ -34,7 +34,7 @@ def sweep(
         float | None, seconds("Sweep again and again, at this interval, until stopped", least=0.1)
     ] = None,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Remove the files of deleted and finished tasks now")
+        bool, flag("--purge", "Remove the files of deleted and finished tasks now")
     ] = False,
 ) -> None:
     """Write ended leases, delays and ttls, and remove dead files.
@@ -49,23 +49,18 @@ def sweep(
         _sweep_until_stopped(ctx.obj, every)
         return
     with queue_of(ctx) as (call, queue):
-        is_done = _sweep_once(call, queue)
+        report = queue.sweep()
+        for name, tube in report.tubes.items():
+            said = _said(tube) or ("nothing to do" if tube.error is None else "failed")
+            call.show({"tube": name, **asdict(tube)}, f"{name}: {said}")
         if purge:
             from tubeq_spark.admin.dead_files import purge as purge_all  # noqa: PLC0415  as in call
 
             for name in purge_all(queue._context):  # noqa: SLF001  (kept from programs, not from the package)
                 call.show({"tube": name, "purged": True}, f"{name}: files of deleted tasks removed")
-        if not is_done:
+        # The log has the errors.
+        if any(tube.error is not None for tube in report.tubes.values()):
             raise typer.Exit(ExitCode.FAILED)
-
-
-def _sweep_once(call: Call, queue: Queue) -> bool:
-    """Sweep, and print what has changed; returns whether all of it succeeded. The log has the errors."""
-    report = queue.sweep()
-    for name, tube in report.tubes.items():
-        said = _said(tube) or ("nothing to do" if tube.error is None else "failed")
-        call.show({"tube": name, **asdict(tube)}, f"{name}: {said}")
-    return all(tube.error is None for tube in report.tubes.values())
 
 
 def _sweep_until_stopped(call: Call, every: float) -> None:
@@ -78,11 +73,10 @@ def _sweep_until_stopped(call: Call, every: float) -> None:
 
 def sweeper(
     ctx: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Sweep once, and end")] = False,
+    once: Annotated[bool, flag("--once", "Sweep once, and end")] = False,
     interval: Annotated[float, seconds("Time between sweeps", least=0.1)] = 10,
     checkpoint: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Checkpoint of the stream [default: a temporary one]"),
+        str | None, word("DIR", "Checkpoint of the stream [default: a temporary one]")
     ] = None,
 ) -> None:
     """Sweep as a stream of Spark, until stopped."""

@@ -32,20 +32,14 @@ def show_each(
         columns: The columns of the table.
         as_dict: Makes the JSON object of a row.
     """
-    if not call.json:
-        print_table(rows, columns)
+    if call.json:
+        for row in rows:
+            call.show(as_dict(row), "")
         return
-    for row in rows:
-        call.show(as_dict(row), "")
-
-
-def print_table(rows: Sequence[Any], columns: Columns) -> None:
-    """Print a table to standard output, one line for each row.
-
-    On a narrow terminal text in the last column is cut. Numbers are never cut; their lines are wrapped instead.
-    """
+    # On a narrow terminal text in the last column is cut. Numbers are never cut; their lines are wrapped instead.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.writelines(f"{line}\n" for line in lines_of(rows, columns, width))
+    sys.stdout.flush()
 
 
 def lines_of(rows: Sequence[Any], columns: Columns, width: int | None = None) -> list[str]:

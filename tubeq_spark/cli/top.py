@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, queue_of, until_stopped
-from tubeq_spark.cli.options import seconds, whole
-from tubeq_spark.cli.table import lines_of, print_table
-from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.cli.call import queue_of, until_stopped
+from tubeq_spark.cli.options import flag, seconds, whole, word
+from tubeq_spark.cli.table import lines_of, show_each
 from tubeq_spark.observe import columns
 
 if TYPE_CHECKING:
     from tubeq_spark.observe.snapshot import TubeSnapshot
-    from tubeq_spark.queue import Queue
 
 #: Seconds between two reads. A read takes some milliseconds natively, and nearly a second on Spark.
 _INTERVAL = {"native": 0.5, "spark": 2.0}
@@ -36,53 +35,45 @@ def top(
     ctx: typer.Context,
     interval: Annotated[
         float | None,
-        seconds("Time between refreshes [default: 0.5, on Spark 2]", least=0.1, show_default=False),
+        seconds("Time between refreshes [default: 0.5, on Spark 2]", least=0.1),
     ] = None,
     refreshes: Annotated[int, whole("Number of refreshes; 0 = until stopped", least=0)] = 0,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once")] = False,
-    sort: Annotated[
-        str, typer.Option(metavar="COLUMN", help=f"Column: {', '.join(_SORTED)}")
-    ] = "tube",
+    once: Annotated[bool, flag("--once", "Print the table once")] = False,
+    sort: Annotated[str, word("COLUMN", f"Column: {', '.join(_SORTED)}")] = "tube",
 ) -> None:
     """Show a live table of the tubes, until Ctrl-C.
 
     Rates count what all processes do; they appear after the first refresh.
     """
-    with queue_of(ctx) as (call, queue):
-        if sort not in _SORTED:
-            raise InvalidOptionError(f"--sort {sort}: must be one of {', '.join(_SORTED)}")
-        limit = 1 if once else refreshes
-        with until_stopped():
-            _look_on(call, queue, interval or _INTERVAL[queue.engine], limit, sort)
-
-
-def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -> None:
     # Only this command needs these imports.
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from tubeq_spark.observe.snapshot import with_flows  # noqa: PLC0415
+    if sort not in _SORTED:
+        raise typer.BadParameter(f"--sort {sort}: must be one of {', '.join(_SORTED)}")
+    with queue_of(ctx) as (call, queue), until_stopped():
+        from tubeq_spark.observe.snapshot import with_flows  # noqa: PLC0415  as in call
 
-    screen, before = Console(highlight=False), None
-    is_live = screen.is_terminal and not call.json
-    with Live(console=screen, auto_refresh=False) if is_live else nullcontext() as live:
-        for number in count(1):
-            found = queue.metrics()
-            tubes = _sorted([*with_flows(found, before).values()], sort)
-            if live is not None:
-                live.update(Text("\n".join(lines_of(tubes, _COLUMNS))), refresh=True)
-            elif not call.json:
-                print_table(tubes, _COLUMNS)
-            else:
-                for tube in tubes:
-                    flow = None if tube.flow is None else asdict(tube.flow)
-                    told = {"look": number, "tube": tube.name, "flow": flow, **asdict(tube.metrics)}
-                    call.show(told, "")
-            if number == limit:
-                return
-            before = found
-            call.outside.clock.sleep(interval)
+        screen, before = Console(highlight=False), None
+        is_live = screen.is_terminal and not call.json
+        with Live(console=screen, auto_refresh=False) if is_live else nullcontext() as live:
+            for number in count(1):
+                found = queue.metrics()
+                tubes = _sorted([*with_flows(found, before).values()], sort)
+                if live is None:
+                    show_each(call, tubes, _COLUMNS, partial(_as_dict, number))
+                else:
+                    live.update(Text("\n".join(lines_of(tubes, _COLUMNS))), refresh=True)
+                if number == (1 if once else refreshes):
+                    return
+                before = found
+                call.outside.clock.sleep(interval or _INTERVAL[queue.engine])
+
+
+def _as_dict(look: int, tube: TubeSnapshot) -> dict[str, Any]:
+    flow = None if tube.flow is None else asdict(tube.flow)
+    return {"look": look, "tube": tube.name, "flow": flow, **asdict(tube.metrics)}
 
 
 def _sorted(tubes: list[TubeSnapshot], sort: str) -> list[TubeSnapshot]:

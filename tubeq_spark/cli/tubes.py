@@ -9,8 +9,16 @@ import typer
 
 from tubeq_spark.cli.call import queue_of, tube_of
 from tubeq_spark.cli.exit_codes import BadUseError
-from tubeq_spark.cli.names import TubeName, Yes, names
-from tubeq_spark.cli.options import ALTERED, CREATED, plain_options, with_options
+from tubeq_spark.cli.options import (
+    ALTERED,
+    CREATED,
+    TubeName,
+    Yes,
+    flag,
+    names,
+    plain_options,
+    with_options,
+)
 from tubeq_spark.cli.table import show_each
 from tubeq_spark.markup import plural
 from tubeq_spark.observe.columns import STATES, Column, Columns
@@ -47,10 +55,10 @@ def create(
         ),
     ] = "fifo",
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Accept an existing tube of this type")
+        bool, flag("--if-not-exists", "Accept an existing tube of this type")
     ] = False,
     if_same: Annotated[
-        bool, typer.Option("--if-same", help="Accept an existing tube only with the given options")
+        bool, flag("--if-same", "Accept an existing tube only with the given options")
     ] = False,
     **options: Any,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`tubeq work`: calls a function of yours for each task, in threads and processes, until it is stopped."""
+"""`tubeq work`: calls a function or runs a command for each task, in threads and processes, until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import Call, until_stopped
-from tubeq_spark.cli.exit_codes import ExitCode
+from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.logs import log
-from tubeq_spark.cli.names import Strict, TakenUtubes, TubeName, fail_if_strict
-from tubeq_spark.cli.options import seconds, whole
+from tubeq_spark.cli.options import (
+    Strict,
+    TakenUtubes,
+    TubeName,
+    fail_if_strict,
+    flag,
+    seconds,
+    whole,
+)
 from tubeq_spark.cli.program import load_function
 from tubeq_spark.markup import plural
 from tubeq_spark.model.failures import headline
@@ -43,13 +50,24 @@ def work(
     ctx: typer.Context,
     tube: TubeName,
     function: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="MODULE:FUNCTION",
             help="Function of a task (with --batch: of a list of tasks); modules are searched in the "
             "working directory, too",
         ),
-    ],
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            metavar="CMD",
+            help="Run this command for each task, instead of a function; exit code 0 is success. It "
+            "gets the data as JSON on standard input, the whole task in the file $TUBEQ_TASK_FILE, "
+            "and $TUBEQ_TASK_ID, $TUBEQ_ATTEMPTS, $TUBEQ_UTUBE (at most 32,768 bytes, no NUL). For "
+            "pipes use sh -c '...'",
+        ),
+    ] = None,
     threads: Annotated[int, whole("Calls at a time in each process", least=1)] = 1,
     processes: Annotated[int, whole("Processes; 2 or more replace a dead one", least=1)] = 1,
     batch: Annotated[int, whole("Tasks of a call at most", least=1)] = 1,
@@ -59,20 +77,18 @@ def work(
         float | None,
         seconds("End after this time without a task, or give up if all calls fail for as long"),
     ] = None,
-    bury: Annotated[
-        bool, typer.Option("--bury", help="Bury failed tasks, instead of retrying them")
-    ] = False,
+    bury: Annotated[bool, flag("--bury", "Bury failed tasks, instead of retrying them")] = False,
     time_limit: Annotated[
         float | None,
         seconds(
             "A call that takes longer has failed: its process is killed and started again "
-            "(a coroutine is cancelled)"
+            "(a coroutine is cancelled, a command is killed)"
         ),
     ] = None,
     strict: Strict = False,
     report_to: Annotated[int | None, typer.Option(hidden=True, parser=int)] = None,
 ) -> None:
-    """Call a function for each task.
+    """Call a function, or run a command, for each task.
 
     Ack the task on success, retry it on an exception. SIGTERM and Ctrl-C end it after the running calls; a second
     signal releases their tasks. When ten tasks in a row have failed, it waits 10 seconds, then longer, and tries one
@@ -80,7 +96,14 @@ def work(
     """
     call: Call = ctx.obj
     with call.answering():
-        handler = load_function(function, Path.cwd())
+        if (function is None) is (command is None) or (command and batch > 1):
+            raise BadUseError("it needs a function, or --exec without --batch")
+        if command is None:
+            handler = load_function(function or "", Path.cwd())
+        else:
+            from tubeq_spark.cli.exec_handler import handler_of  # noqa: PLC0415  imports asyncio
+
+            handler = handler_of(command)
     options: dict[str, Any] = {
         "threads": threads,
         "batch": batch,

@@ -1,6 +1,3 @@
-"""Ready-made programs around a queue: `tubeq enqueue`, `consume` and `sweeper`.
-
-The scripts of the same names in the folder `jobs/` of the repository run them by spark-submit.
-"""
+"""What `tubeq consume` does. The script `jobs/consume.py` of the repository runs it by spark-submit."""
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ metrics for the whole queue.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tubeq_spark.errors import TubeqError
+from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import reason_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     Family = GaugeMetricFamily | CounterMetricFamily
     #: The values of a tube, with their labels besides the tube's name.
     Samples = Callable[[TubeMetrics], Iterable[tuple[tuple[str, ...], float | None]]]
+
+log = logging.getLogger(__name__)
 
 _STATES = ("ready", "delayed", "taken", "buried")
 #: Metrics with one value for each tube: name, help text, attribute of `TubeMetrics`.
@@ -51,26 +55,35 @@ _COUNTERS = (
 class QueueCollector(Collector):
     """Measures a queue each time its registry is scraped.
 
+    If the queue cannot be read, `tubeq_up` is 0, the log has the reason, and the scrape does not fail. So an alert can
+    distinguish this from a missing endpoint.
+
     Example:
         >>> REGISTRY.register(QueueCollector(queue))  # doctest: +SKIP
     """
 
     def __init__(self, queue: Queue, *, ending_within: float = 10.0) -> None:
-        """Remember `queue` without reading it; see `Queue.metrics` for `ending_within`."""
+        """Remember `queue` without reading it; see `Queue.metrics` for `ending_within`.
+
+        Raises:
+            InvalidOptionError: `ending_within` is not a number of seconds >= 0.
+        """
         self._queue = queue
-        self._ending_within = ending_within
+        self._ending_within = validation.seconds("ending_within", ending_within)
 
     def describe(self) -> list[Metric]:
         """Name the metrics without measuring, so that the registry can find duplicates."""
-        return [family for family, _ in _families()]
+        return [_up(), *(family for family, _ in _families())]
 
     def collect(self) -> Iterator[Metric]:
-        """Measure. Commits: none.
-
-        Raises:
-            QueueStateError: The queue is closed.
-        """
-        found = self._queue.metrics(ending_within=self._ending_within)
+        """Measure. Commits: none."""
+        try:
+            found = self._queue.metrics(ending_within=self._ending_within)
+        except TubeqError as error:
+            log.warning("%s", reason_of(error))
+            yield _up(0)
+            return
+        yield _up(1)
         for family, samples in _families():
             for name, tube in found.tubes.items():
                 for labels, value in samples(tube):
@@ -78,36 +91,6 @@ class QueueCollector(Collector):
                     if value is not None:
                         family.add_metric([name, *labels], value)
             yield family
-
-
-class QueueScrape(QueueCollector):
-    """The metrics for an endpoint, with a metric for whether the queue could be measured.
-
-    If the queue cannot be read, `tubeq_up` is 0, and the scrape does not fail. So an alert can distinguish this from
-    a missing endpoint.
-    """
-
-    def __init__(
-        self, queue: Queue, tell: Callable[[str], None], *, ending_within: float = 10.0
-    ) -> None:
-        """Measure `queue` as `QueueCollector` does; `tell` is called with the reason of a failure."""
-        super().__init__(queue, ending_within=ending_within)
-        self._tell = tell
-
-    def describe(self) -> list[Metric]:
-        """Name the metrics without measuring."""
-        return [_up(), *super().describe()]
-
-    def collect(self) -> Iterator[Metric]:
-        """Measure. Commits: none."""
-        try:
-            found = list(super().collect())
-        except TubeqError as error:
-            self._tell(reason_of(error))
-            yield _up(0)
-            return
-        yield _up(1)
-        yield from found
 
 
 def _up(value: float | None = None) -> GaugeMetricFamily:
@@ -123,7 +106,6 @@ def text(queue: Queue, *, ending_within: float = 10.0) -> str:
 
     Raises:
         InvalidOptionError: `ending_within` is not a number of seconds >= 0.
-        QueueStateError: The queue is closed.
 
     Commits: none.
     """

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.markup import Html
     from tubeq_spark.model.membership import Member
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.tables.counts import Depth
 
-#: The columns of the statistics. No state has the name of a verb.
-_COLUMNS = ("name", "type", *TASKS, *EVENTS)
 #: The most tubes that a notebook shows.
 _SHOWN = 100
 
@@ -93,7 +90,9 @@ def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[Tub
     for ctx in tubes:
         if ctx.record.id in counted:
             with nullcontext() if len(tubes) < 2 else left_out(queue, ctx.record.name):
-                found.append(_of_tube(ctx, counted[ctx.record.id], written))
+                tasks = tasks_of(counted[ctx.record.id], _ended(ctx, written))
+                calls = calls_of(ctx.record.id, written)
+                found.append(TubeStatistics(ctx, tasks, calls, written))
     return found
 
 
@@ -113,13 +112,6 @@ def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dic
     return found
 
 
-def _of_tube(
-    ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
-) -> TubeStatistics:
-    tasks = tasks_of(states, _ended(ctx, written))
-    return TubeStatistics(ctx, tasks, calls_of(ctx.record.id, written), written)
-
-
 def _ended(ctx: TubeContext, written: list[Mapping[str, int]]) -> int:
     """The number of ended tasks: those in the log of a native table, and those that sessions have counted."""
     number = ctx.record.id
@@ -127,20 +119,15 @@ def _ended(ctx: TubeContext, written: list[Mapping[str, int]]) -> int:
 
 
 def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
-    """The rows of `Queue.statistics_df`."""
+    """The rows of `Queue.statistics_df`. No state has the name of a verb."""
     rows = [
-        (
-            of.ctx.record.name,
-            of.ctx.record.type,
-            *(of.tasks[name] for name in TASKS),
-            *(of.calls[event] for event in EVENTS),
-        )
+        {"name": of.ctx.record.name, "type": of.ctx.record.type, **of.tasks, **of.calls}
         for of in found
     ]
-    kinds = [pa.string(), pa.string()] + [pa.int64()] * (len(_COLUMNS) - 2)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
-    arrays = [array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.Table.from_arrays(arrays, names=list(_COLUMNS))
+    kinds = {"name": pa.string(), "type": pa.string()}
+    kinds |= dict.fromkeys((*TASKS, *EVENTS), pa.int64())
+    columns = [array([row[name] for row in rows], kind) for name, kind in kinds.items()]
+    return pa.Table.from_arrays(columns, names=[*kinds])
 
 
 def measure(
@@ -168,7 +155,8 @@ def measure_tube(
     """Measure one tube: an aggregate over its tasks, its table's detail, its log."""
     now_us = ctx.queue.now_us()
     soon_us = LAST_US if ending_us is None else min(now_us + ending_us, LAST_US)
-    tasks = _depth(ctx, now_us, soon_us)
+    over = ctx.queue.lapsed.owners(now_us)
+    tasks = depth(ctx.queue.engine, ctx.table, now_us, soon_us, over)
     table = ctx.queue.engine.tables.extent(ctx.table.name)
     return TubeMetrics(
         type=ctx.record.type,
@@ -192,11 +180,6 @@ def measure_tube(
         failing_workers=failing_of(ctx.record.id, calls),
         done=_ended(ctx, calls),
     )
-
-
-def _depth(ctx: TubeContext, now_us: int, soon_us: int) -> Depth:
-    over = ctx.queue.lapsed.owners(now_us)
-    return depth(ctx.queue.engine, ctx.table, now_us, soon_us, over)
 
 
 def _age(since_us: int | None, now_us: int) -> float | None:

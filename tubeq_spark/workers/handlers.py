@@ -17,7 +17,7 @@ from tubeq_spark.model.failures import PATIENCE, Bury, FailedTasks, halves, said
 from tubeq_spark.model.validation import is_async, is_generator, refuse, require_run, takes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from signal import Signals
     from typing import TypeAlias
@@ -186,15 +186,10 @@ class Calls:
         """Call the handler. If it fails at several tasks together, find those at which it fails."""
         tries = _Tries(tasks, self.is_held)
         while held := tries.next():
-            self.watch(held, True)  # noqa: FBT003  (it begins)
-            try:
-                with self.span(held):
-                    result = self._handler(self._argument(held))
+            with self._trying(tries, held):
+                result = self._handler(self._argument(held))
                 require_run(result)
                 tries.returned(held, result)
-            except BaseException as error:  # noqa: BLE001  (a handler that exits must not end its thread)
-                tries.raised(held, error)
-            self.watch(held, False)  # noqa: FBT003  (it is over)
         return tries.outcome
 
     async def call_async(self, tasks: Sequence[Task]) -> Outcome:
@@ -202,20 +197,29 @@ class Calls:
         tries = _Tries(tasks, self.is_held)
         while held := tries.next():
             limit = asyncio.timeout(self._time_limit)
-            self.watch(held, True)  # noqa: FBT003  (it begins)
-            try:
-                with self.span(held):
-                    async with limit:
-                        result = await self._handler(self._argument(held))
+            with self._trying(tries, held, limit):
+                async with limit:
+                    result = await self._handler(self._argument(held))
                 require_run(result)
                 tries.returned(held, result)
-            # A handler that exits, or awaits something cancelled, must not end the event loop.
-            except BaseException as error:
-                if isinstance(error, asyncio.CancelledError) and self.ends:
-                    raise
-                tries.raised(held, took_too_long(self._time_limit) if limit.expired() else error)
-            self.watch(held, False)  # noqa: FBT003  (it is over)
         return tries.outcome
+
+    @contextlib.contextmanager
+    def _trying(
+        self, tries: _Tries, held: Sequence[Task], limit: asyncio.Timeout | None = None
+    ) -> Iterator[None]:
+        """A block with one call. If it raises, its tasks have failed, or parts of them are tried."""
+        self.watch(held, True)  # noqa: FBT003  (it begins)
+        try:
+            with self.span(held):
+                yield
+        # A handler that exits, or awaits something cancelled, must not end its thread or the event loop.
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self.ends:
+                raise
+            is_late = limit is not None and limit.expired()
+            tries.raised(held, took_too_long(self._time_limit) if is_late else error)
+        self.watch(held, False)  # noqa: FBT003  (it is over)
 
     def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:
         if self._single:

@@ -1,4 +1,4 @@
-"""`jobs/enqueue.py` makes tasks of files and tables, and `jobs/consume.py` stores one result for each task."""
+"""`jobs/consume.py` stores one result for each task."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import consume
-import enqueue
 import pytest
 from pyspark.sql import functions as F
 
 from tests.acceptance.support import counts
 from tests.beside import beside_spark
-from tests.programs import ROOT, ran, started
+from tests.programs import ROOT, started
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.jobs.consumer import Consumer, Ending
 from tubeq_spark.jobs.results import ResultTable
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +61,7 @@ def wrong(df):
 
 
 class Jobs:
-    """The programs in this process, on a queue and with its Spark session.
+    """The program in this process, on a queue and with its Spark session.
 
     Attributes:
         tube: The name of a tube that no other test has.
@@ -86,19 +85,12 @@ class Jobs:
         (self._folder / name).write_text(text)
         return str(self._folder / name)
 
-    def put(self, *arguments: str) -> tuple[int, str, str]:
-        """`jobs/enqueue.py`: its exit code, what it prints, and what it says."""
-        return self._run(enqueue.main, *arguments)
-
     def consume(self, *arguments: str) -> tuple[int, str, str]:
         """`jobs/consume.py --once`."""
-        return self._run(consume.main, "--once", "--path", str(self._folder), *arguments)
-
-    def _run(self, main: Callable[[list[str]], int], *arguments: str) -> tuple[int, str, str]:
         self._capsys.readouterr()
         to = () if any(a.startswith("--tube=") for a in arguments) else (f"--tube={self.tube}",)
-        code = main(["--location", self.queue.location, *to, *arguments])
-        return code, *self._capsys.readouterr()
+        common = ("--location", self.queue.location, "--once", "--path", str(self._folder))
+        return consume.main([*common, *to, *arguments]), *self._capsys.readouterr()
 
 
 @pytest.fixture(scope="module")
@@ -110,108 +102,12 @@ def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def jobs(place: Queue, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Jobs:
-    """The programs."""
+    """The program."""
     return Jobs(place, capsys, tmp_path)
 
 
 def ready(tube: Tube) -> list[Task]:
     return sorted(tube.tasks_by_state("r"), key=lambda task: task.task_id)
-
-
-# -- enqueue ----------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-def test_json_lines_become_tasks_as_they_are_and_once_for_a_key(jobs: Jobs) -> None:
-    lines = jobs.file("tasks.jsonl", '{"b": 1.0, "a": null}\n\n"text"\n[1, 12345678901234567890]\n')
-    options = (lines, "--create=fifottl", "--ttl=60", "--key=one")
-
-    code, said, _ = jobs.put(*options)
-    again = jobs.put(*options)
-
-    assert code == 0
-    assert said.startswith(f"put 3 tasks into {jobs.tube}: ")
-    found = [task.data for task in ready(jobs.queue[jobs.tube])]
-    assert found == [{"b": 1.0, "a": None}, "text", [1, 12345678901234567890]]
-    nothing = f"put nothing into {jobs.tube}: there are no rows or the key 'one' was used before\n"
-    assert again[:2] == (0, nothing)
-
-
-@pytest.mark.thorough
-def test_fields_of_rows_become_payloads_and_options_by_expressions(jobs: Jobs) -> None:
-    rows = '{"id": 1, "who": "ann", "n": 2}\n{"id": 2, "who": null, "n": 9}\n'
-    lines, csv = jobs.file("orders.json", rows), jobs.file("orders.csv", "id;who\n007;bob\n008;\n")
-    tube = jobs.make("utubettl")
-
-    codes = [
-        jobs.put(lines, "--where=n < 5", "--utube=who", "--pri=n + 1")[0],
-        jobs.put(lines, "--data=who", "--ttl=60 * n", "--where=n > 5")[0],
-        jobs.put(csv, "--option=sep=;", "--select=id", "--select=upper(who) AS who")[0],
-    ]
-
-    assert codes == [0, 0, 0]
-    assert [(task.data, task.utube, task.pri, task.ttl) for task in ready(tube)] == [
-        ({"id": 1, "who": "ann", "n": 2}, "ann", 3, None),
-        (None, None, 0, 540),
-        ({"id": "007", "who": "BOB"}, None, 0, None),
-        ({"id": "008", "who": None}, None, 0, None),
-    ]
-
-
-@pytest.mark.thorough
-def test_tables_and_parquet_become_tasks_typed_where_the_tube_is(
-    jobs: Jobs, spark: SparkSession, tmp_path: Path
-) -> None:
-    tube = jobs.make(schema="n BIGINT, twice BIGINT")
-    three, two = str(tmp_path / "three.parquet"), str(tmp_path / "two")
-    spark.range(3).write.parquet(three)
-    spark.range(10, 12).write.format("delta").save(two)
-
-    for path in (three, two):
-        assert jobs.put(path, "--select=id AS n", "--select=2 * id AS twice")[0] == 0
-
-    found = sorted((task.data["n"], task.data["twice"]) for task in ready(tube))
-    assert found == [(n, 2 * n) for n in (0, 1, 2, 10, 11)]
-
-
-@pytest.mark.thorough
-def test_enqueue_when_used_badly_or_a_row_cannot_be_read_says_why_and_puts_nothing(
-    jobs: Jobs, tmp_path: Path
-) -> None:
-    tube = jobs.make()
-    lines = jobs.file("tasks.jsonl", '{"n": 1}\n{bad\n')
-    array = jobs.file("array.json", '[{"n": 1}]\n{"n": 3}\n')
-    csv = jobs.file("rows.csv", "id,who\n1,ann\n2\n")
-
-    for options, said in {
-        (lines,): "1 bad rows",
-        (lines, "--tube=nowhere"): "no tube named 'nowhere'",
-        (str(tmp_path / "none.jsonl"), "--data=n"): "cannot be read as json",
-        (str(tmp_path / "none"),): "cannot be read as delta",
-        (lines, "--data=m"): "the columns are: ",
-        (lines, "--data=n +"): "the columns are: ",
-        (lines, "--pri=n", "--where=n = 1"): "a fifo",
-        (lines, "--tube=new", "--create=fifo", "--data=m"): "the columns are: ",
-        (lines, "--select=n"): "no object of JSON: {bad (",
-        (array, "--data=n"): 'no object of JSON: [{"n": 1}] (',
-        (csv, "--select=id"): "Malformed CSV record: 2 (",
-    }.items():
-        code, printed, sentence = jobs.put(*options)
-        assert (code, printed) == (2, "")
-        # Spark's own log goes the same way.
-        [ours] = [line for line in sentence.splitlines() if not line.startswith("{")]
-        assert said in ours
-
-    for bad in (("--option=x",), ("--data=n", "--select=n"), ("--format=xml",)):
-        assert jobs.put(lines, *bad)[:2] == (2, "")
-    assert ready(tube) == []
-    assert "new" not in jobs.queue
-    # Whoever wants such rows as Spark reads them can have them.
-    assert jobs.put(lines, "--select=n", "--option=mode=PERMISSIVE")[0] == 0
-    assert [task.data for task in ready(tube)] == [{"n": 1}, {"n": None}]
-
-
-# -- consume ----------------------------------------------------------------------------------
 
 
 def twice_of(spark: SparkSession, results: str) -> dict[int, int]:
@@ -363,20 +259,16 @@ def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
 @pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
-def test_programs_put_and_consume_until_a_signal_comes(
+def test_program_consumes_until_a_signal_comes(
     spark: SparkSession, location: str, tmp_path: Path, jobs: Jobs
 ) -> None:
     with Queue(spark, location) as queue:
-        queue.create_tube("work", "fifo")
-    lines = jobs.file("tasks.jsonl", "".join(f"{json.dumps({'n': n})}\n" for n in range(4)))
+        queue.create_tube("work", "fifo").put_many([{"n": n} for n in range(4)])
     results = str(tmp_path / "results")
     common = ["--location", location, "--tube=work"]
 
     handler = (f"--results={results}", f"--path={tmp_path}", f"{jobs.handlers}:work")
     with started(str(ROOT / "jobs" / "consume.py"), *common, *handler) as consumer:
-        put = ran(str(ROOT / "jobs" / "enqueue.py"), *common, lines)
-        assert (put.returncode, put.stderr) == (0, "")
-        assert put.stdout.startswith("put 4 tasks into work: ")
         # Spark's log goes the same way.
         first = next(line for line in consumer.stderr if "work[" in line)
         consumer.send_signal(signal.SIGTERM)
