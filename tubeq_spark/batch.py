@@ -78,7 +78,7 @@ class Batch:
     def __init__(self, current: CurrentTube, taken: Taken | None, *, as_arrow: bool) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
         self._as_arrow = as_arrow
-        self._current, self._run = current, current.run
+        self._current, self._run, self._read = current, current.run, current.read
         self._held = HeldBatch(current, taken)
         self.count = self._held.count
         #: The ids in the first table that the program has read.
@@ -167,7 +167,7 @@ class Batch:
             QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
-        found = self._run(
+        found = self._read(
             lambda ctx: ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
         )
         if self._read_ids is None:
@@ -394,7 +394,7 @@ class Batch:
         """Renew the leases before a further call; False if no more calls are made."""
         if stop():
             return False
-        self._blameless(lambda: self._run(lambda _: self._held.renew(), name="touch"))
+        self._blameless(lambda: self._run("touch", lambda _: self._held.renew()))
         return True
 
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
@@ -426,7 +426,7 @@ class Batch:
         return rows.where((rows["task_id"] >= ids[0]) & (rows["task_id"] <= ids[-1]))
 
     def _ids(self) -> list[int]:
-        return self._run(lambda _: self._held.ids())
+        return self._read(lambda _: self._held.ids())
 
     def _end_failed(self, reasons: Mapping[int, Reason]) -> bool | None:
         """End a block with failed tasks; return whether all of them are, or were, tasks of this batch."""
@@ -485,7 +485,7 @@ class Batch:
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
         limits = [n for n in (max_attempts, self._ctx.table.max_attempts) if n is not None]
-        return self._run(lambda _: self._held.worn(failed, min(limits))) if limits else set()
+        return self._read(lambda _: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(
         self,
@@ -560,7 +560,7 @@ class Batch:
 
         # Spark may also settle a large batch.
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")
-        return self._run(settled, name=name, on_spark=on_spark)
+        return self._run(name, settled, on_spark=on_spark)
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""

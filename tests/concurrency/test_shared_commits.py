@@ -34,8 +34,8 @@ def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
         for call in calls
     ]
     if all(isinstance(call, int) for call in calls):
-        return list(tube._run(lambda ctx: take.take_group(ctx, requests)))  # type: ignore[arg-type]
-    return list(tube._run(lambda ctx: exchange.together(ctx, requests)))
+        return list(tube._read(lambda ctx: take.take_group(ctx, requests)))  # type: ignore[arg-type]
+    return list(tube._read(lambda ctx: exchange.together(ctx, requests)))
 
 
 def taken_together(world: World, letters: str, *counts: int) -> list[Taken]:
@@ -58,7 +58,7 @@ def told(result: Any) -> str:
 
 def undo(tube: Tube, call: Taken) -> None:
     """What an interrupt of a call does that has taken."""
-    tube._run(lambda ctx: after_take.undo(ctx, call))
+    tube._read(lambda ctx: after_take.undo(ctx, call))
 
 
 def ack_each(world: World, left: list[int], after: str) -> None:
@@ -204,7 +204,7 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
 
     assert [call is not None for call in calls] == [True, False, True]
     assert world.stored() == ("at bt ct" if fails else "at br ct")
-    world.tube._run(lambda ctx: settle.ack_group(ctx, ids([calls[0], calls[2]])))
+    world.tube._read(lambda ctx: settle.ack_group(ctx, ids([calls[0], calls[2]])))
     assert world.stored() == ("bt" if fails else "br")
     for _ in range(2):
         world.tube._ctx.headroom.took(0)
@@ -220,6 +220,6 @@ def test_takes_that_share_a_commit_leave_named_subqueues_to_those_that_name_them
         for utubes in (None, ["a"], ["d", "none such"])
     ]
 
-    found = tube._run(lambda ctx: take.take_group(ctx, calls))
+    found = tube._read(lambda ctx: take.take_group(ctx, calls))
 
     assert [told(each) for each in found] == ["b", "a", "d"]

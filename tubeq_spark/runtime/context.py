@@ -192,13 +192,14 @@ class QueueContext:
             on_spark: Whether it uses Spark, whatever runs the row verbs.
             then: Called by the calling thread after the verb has ended, also by an error.
         """
-        engine = (self.spark if on_spark else None) or self.engine
 
         def patient() -> T:
             with self.engine.patience():
                 return verb()
 
-        return uninterrupted(patient, carried=engine.carried, then=then)
+        spark = self.spark if on_spark or self.engine is self.spark else None
+        carried = None if spark is None else spark.carried
+        return uninterrupted(patient, carried=carried, then=then)
 
     def require_running(self) -> None:
         """Refuse a verb outside RUNNING, and in a forked process.
@@ -314,6 +315,15 @@ class TubeContext:
         """
         return rows_at(rows, self.table.state(now_us, over))
 
+    def require_here(self) -> None:
+        """Refuse to change a tube that is used at another place.
+
+        Raises:
+            TubeMovedError: It was moved.
+        """
+        if self.record.moved_to is not None:
+            raise self.record.was_moved()
+
     def require_there(self, *, look: bool = False) -> None:
         """Refuse a verb on a tube that was dropped.
 
@@ -324,10 +334,12 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        on_spark = self.queue.engine.committing_jvm() is not None
-        if look and on_spark:
+        is_dropped = self.table_lock.is_dropped
+        if look and self.queue.engine.committing_jvm() is not None:
             self.queue.registry.current(self.record)
-        if self.table_lock.is_dropped or (look and not on_spark and self.reader.is_dropped()):
+        elif look and not is_dropped:
+            is_dropped = self.reader.is_dropped()
+        if is_dropped:
             raise validation.was_dropped(self.record.name)
 
 

@@ -12,7 +12,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.statement import NEWEST, Affected, Commit, Note, Statement, newest_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -279,10 +279,6 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release its resources."""
         ...
-
-    def carried(self, run: Callable[[], T]) -> Callable[[], T]:
-        """Wrap `run` so that it does the same in another thread."""
-        return run
 
     def patience(self) -> AbstractContextManager[None]:
         """Run a block as one verb, whose requests to an object store share one limit of lost time.

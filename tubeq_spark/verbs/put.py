@@ -193,7 +193,7 @@ def _plan(
     appends: bool,
 ) -> Plan[T | None]:
     """Plan one attempt; its result is `None` if ended tasks must be removed first."""
-    ctx.record.require_here()
+    ctx.require_here()
     now_us, capacity = ctx.queue.now_us(), ctx.capacity
     seen, free = None, None
     if has_keys or capacity is not None:

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: If one candidate of a take is unreadable, this many are checked, so that one commit buries many.
-_LOOK_AHEAD = 1_000
 #: The most tasks of one commit of `delete_where`.
 _DELETED = 10_000
 
@@ -357,30 +355,14 @@ def delete_where(ctx: TubeContext, where: str) -> list[Task]:
     return deleted
 
 
-def bury_unreadable(
-    ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
-) -> bool:
-    """Bury candidates of a take whose payload Python cannot represent; whether there were some.
+def bury_unreadable(ctx: TubeContext, rows: list[StoredTask]) -> None:
+    """Bury those of the candidates of a take whose payload Python cannot represent. One commit.
 
     A put refuses such payloads, so they were written by SQL. They are buried before anything is taken.
-
-    Commits: one for every 1,000 unreadable candidates, usually none.
-
-    Args:
-        ctx: The tube.
-        rows: The candidates.
-        read: Reads this many candidates again, in their order.
 
     Raises:
         Stale: Another commit, or the end of its ttl, has changed a task that was to be buried.
     """
-    if not any(row.unreadable() for row in rows):
-        return False
-    _bury_all(ctx, read(max(len(rows), _LOOK_AHEAD)))
-    return True
-
-
-def _bury_all(ctx: TubeContext, rows: list[StoredTask]) -> None:
     reasons = {row.task_id: found.reason for row in rows if (found := row.unreadable())}
     # A consumer of batches may hold one by now: Spark can read what Python cannot represent.
     verb = replace(bury(), states=(TaskState.READY, TaskState.DELAYED))

@@ -49,6 +49,8 @@ T = TypeVar("T")
 #: Takes of at most this many tasks share one lease segment in each commit. A larger take gets its own, because an ack
 #: of some tasks rewrites the rest of their lease segment.
 SMALL_TAKE = 16
+#: If one candidate is unreadable, this many are checked, so that one commit buries many.
+_LOOK_AHEAD = 1_000
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
 #: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
@@ -268,6 +270,8 @@ class Take:
         The tasks have the priority of the first task. Used only where no lock keeps takes of other programs apart.
         """
         ctx = self._ctx
+        if ctx.table_lock.is_exclusive:
+            return None
         rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
         found = ctx.reader.segments_by_log(now_us) if rivals else None
         if found is None:
@@ -288,13 +292,12 @@ class Take:
             return False
         ctx = self._ctx
         self._rows = stored_tasks(choice.tasks)
+        if not any(row.unreadable() for row in self._rows):
+            return False
         utubes = {row.utube for row in self._rows} if ctx.tube_type.subqueues else None
-
-        def first(count: int) -> list[StoredTask]:
-            ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
-            return stored_tasks(self._first(ready, count))
-
-        return bury_unreadable(ctx, self._rows, first)
+        ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
+        bury_unreadable(ctx, stored_tasks(self._first(ready, max(len(self._rows), _LOOK_AHEAD))))
+        return True
 
     # -- what becomes of them -----------------------------------------------------------------
 
