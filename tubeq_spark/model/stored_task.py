@@ -1,6 +1,6 @@
 """A task as it is stored, its new row, and the state machine of tasks.
 
-The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.predicates`), the
+The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.tube_table`), the
 sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
 """
 

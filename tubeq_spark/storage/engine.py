@@ -296,7 +296,7 @@ class Engine(Protocol):
 
     def committing_jvm(self) -> Committer | None:
         """The JVM in which statements run; `None` if they run in this process."""
-        return None
+        ...
 
     def reading(self) -> AbstractContextManager[None]:
         """Run a block that reads, and turn errors of the engine into `StoreError`."""

@@ -217,7 +217,7 @@ class HeldBatch:
         if self._ctx.table.max_attempts is None:
             return 0
         in_segments = row().segment.is_in(self._segments)
-        worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn)
+        worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn())
         return len(worn if named is None else named.intersection(worn))
 
     def _require_lease(self, now_us: int) -> None:

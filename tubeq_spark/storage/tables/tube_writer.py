@@ -31,11 +31,10 @@ from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of, s
 from tubeq_spark.storage.arrow.columns import array, repeated, table_of
 from tubeq_spark.storage.expression import FAIL, FALSE, Type, all_of, any_of, at, case, literal, row
 from tubeq_spark.storage.log.actions import DamagedFileError, damaged
-from tubeq_spark.storage.query import Select, count_if, greatest, named
+from tubeq_spark.storage.query import Select, count_if, greatest, named, one_of
 from tubeq_spark.storage.rows import COLUMNS, KEPT_KEY, PutsSeen, stored_tasks, stored_values
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.statement import Clause, Ended, Statement
-from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import (
     OWN_SEGMENTS,
@@ -43,6 +42,8 @@ from tubeq_spark.storage.tables.tube_table import (
     SEGMENT_0,
     UTUBE_ROWS,
     TubeTable,
+    is_alive,
+    is_free_key,
 )
 from tubeq_spark.task import TaskState
 
@@ -107,7 +108,7 @@ class TubeWriter:
         until_us: int | None = None,
     ) -> Statement:
         """Remove rows for keys that are free from some segments, and move the others to a fresh one."""
-        is_free = predicates.is_free_key(now_us, until_us, _T)
+        is_free = is_free_key(now_us, until_us, _T)
         return Statement(
             self._table.name,
             [Clause(None, is_free), Clause({"segment": literal(dest)})],
@@ -122,7 +123,7 @@ class TubeWriter:
         Every later put fails by the tombstone, because it reads segment 0. Taken rows move to the unused segment `gone`:
         a change feed would show a removed one as an ack.
         """
-        held = predicates.effective_state(now_us, None, _T) == _TAKEN
+        held = self._table.state(now_us, of=_T) == _TAKEN
         ended = clause_of(self._table, Every(), Remove(gone)).sets
         tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
         beside = (_T.tube == -self._table.id) & any_of(
@@ -280,7 +281,7 @@ class PutGate:
         """The rows that are kept for some of these keys at a moment; `None` if there can be none."""
         if not keys or self._table.unique_for_us is None:
             return None
-        where = all_of(self._table.is_kept_key(), _has(keys), predicates.is_alive(now_us))
+        where = all_of(self._table.is_kept_key(), _has(keys), is_alive(now_us))
         return self._engine.arrow(Select(self._table.name, columns, where))
 
     def has_ended_key(self, now_us: int) -> bool:
@@ -347,4 +348,4 @@ class PutGate:
 
 def _has(keys: Collection[str]) -> Expression:
     """Rows with one of these keys."""
-    return predicates.one_of(_ROW.unique, keys, Type.STRING)
+    return one_of(_ROW.unique, keys, Type.STRING)
