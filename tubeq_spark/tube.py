@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from tubeq_spark.batch import Batch
 from tubeq_spark.errors import CommitUnknownError, StoreError, TaskNotFoundError
 from tubeq_spark.model import arguments, validation
-from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.failures import GivenError, GivenErrors, error_texts
 from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.takes import TakeRequest, take_request
 from tubeq_spark.observe import notebook, statistics
 from tubeq_spark.observe.minutes import Minutes, count_minutes
 from tubeq_spark.observe.snapshot import TubeDetails
@@ -502,8 +502,8 @@ class Tube:
 
         Errors and commits: as `take`, for any number of tasks.
         """
-        request = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
-        limit = arguments.timeout(timeout)
+        request = take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        limit = validation.timeout(timeout)
         return self._run("take", lambda _: self._take(request, limit))
 
     def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
@@ -570,7 +570,7 @@ class Tube:
 
         Other errors and commits: as `take`, for any number of tasks.
         """
-        asked = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        asked = take_request("n", n, per_utube, self._ctx.tube_type, utube)
         return self._take_batch(asked, timeout, as_arrow=False)
 
     def take_arrow(
@@ -587,12 +587,12 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        asked = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        asked = take_request("n", n, per_utube, self._ctx.tube_type, utube)
         return self._take_batch(asked, timeout, as_arrow=True)
 
     def _take_batch(self, asked: TakeRequest, timeout: Seconds | None, *, as_arrow: bool) -> Batch:
         request = replace(asked, as_batch=True)
-        limit = arguments.timeout(timeout)
+        limit = validation.timeout(timeout)
 
         def verb(ctx: TubeContext) -> Batch:
             if not as_arrow:
@@ -636,9 +636,9 @@ class Tube:
         leases that have ended, as in `take`. Otherwise, and after two lost conflicts, the commits of `ack_many`
         and `take_many`. Conflicts as these.
         """
-        request = arguments.take_request("take", take, per_utube, self._ctx.tube_type, utube)
-        limit = arguments.timeout(timeout)
-        ids = arguments.task_ids(ack)
+        request = take_request("take", take, per_utube, self._ctx.tube_type, utube)
+        limit = validation.timeout(timeout)
+        ids = validation.task_ids(ack)
 
         def verb(ctx: TubeContext) -> list[Task]:
             if not ids:
@@ -718,7 +718,7 @@ class Tube:
         """
         validation.function("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
-        arguments.take_request("batch_size", size, per_utube, self._ctx.tube_type, utube)
+        take_request("batch_size", size, per_utube, self._ctx.tube_type, utube)
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
@@ -845,7 +845,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        ids = arguments.task_ids(task_ids)
+        ids = validation.task_ids(task_ids)
         return self._run("ack", lambda _: self._together.submit(ids) if ids else [])
 
     def release(
@@ -893,7 +893,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `release`.
         """
-        ids = arguments.task_ids(task_ids)
+        ids = validation.task_ids(task_ids)
         how = arguments.release(delay, error_texts(error, ids), self._ctx.tube_type)
         return self._settle(settle.release(how), ids)
 
@@ -955,7 +955,7 @@ class Tube:
 
         Commits: 1, none when there is nothing to bury; as `bury`.
         """
-        ids = arguments.task_ids(task_ids)
+        ids = validation.task_ids(task_ids)
         return self._settle(settle.bury(error_texts(error, ids)), ids)
 
     def delete(self, task_id: TaskId) -> Task:
@@ -1299,7 +1299,7 @@ class Tube:
         self, verb: settle.Verb, task_ids: Sequence[TaskId], name: str | None = None
     ) -> list[Task]:
         """Settle tasks by a verb; `name` is that of its span, by default that of the verb."""
-        ids = arguments.task_ids(task_ids)
+        ids = validation.task_ids(task_ids)
         settled = lambda ctx: settle.settle(ctx, verb, ids) if ids else []  # noqa: E731
         return self._run(name or verb.name, settled)
 

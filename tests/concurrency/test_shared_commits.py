@@ -13,7 +13,7 @@ import pytest
 
 from tests.concurrency.support import TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, PutItem, StoreError
-from tubeq_spark.model.arguments import take_request
+from tubeq_spark.model.takes import take_request
 from tubeq_spark.verbs import after_take, exchange, settle, take
 
 if TYPE_CHECKING:

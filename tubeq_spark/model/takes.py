@@ -1,16 +1,52 @@
-"""Rules of takes: how long leases last, at which rate they may begin, and where a take begins beside its rivals."""
+"""Rules of takes: what they ask for, how long leases last, at which rate they may begin, and where a take begins."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.clock import US, due, plus, us_from_seconds
 from tubeq_spark.model import validation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from tubeq_spark.model.tube_types import Driver
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRequest:
+    """The request of a take.
+
+    Attributes:
+        count: The most tasks.
+        per_utube: The most tasks of one sub-queue.
+        utubes: The sub-queues from which it takes; `None` is all of them.
+        as_batch: Whether it takes a batch, whose rows are not read.
+    """
+
+    count: int
+    per_utube: int = 1
+    utubes: frozenset[str | None] | None = None
+    as_batch: bool = False
+
+
+def take_request(
+    name: str, count: Any, per_utube: Any, driver: Driver, utube: Any = None
+) -> TakeRequest:
+    """Check the request of a take; `name` is the name of the argument with the number of tasks."""
+    if utube is not None and not driver.subqueues:
+        validation.refuse("utube", utube, f"None: a {driver.name} has no sub-queues")
+    asked = TakeRequest(
+        validation.count(name, count),
+        1 if per_utube is None else validation.count("per_utube", per_utube, least=1),
+        None if utube is None else validation.utubes(utube),
+    )
+    if asked.per_utube != 1 and not driver.subqueues:
+        validation.refuse("per_utube", per_utube, f"1: a {driver.name} has no sub-queues")
+    return asked
+
 
 #: The most leases of a rate, because the moment of each lease is stored.
 MOST_TASKS = 1_000

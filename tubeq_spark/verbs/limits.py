@@ -31,9 +31,9 @@ from tubeq_spark.verbs.expire import end_due
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
 
 log = logging.getLogger(__name__)

@@ -39,8 +39,8 @@ from tubeq_spark.verbs.settle import bury_unreadable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
 
 log = logging.getLogger(__name__)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_reader import TubeReader
 
 _ROW, _T, _S = row(), row("t"), row("s")
+_SAME_TUBE = [_T.tube == _S.tube]
 _TAKEN = TaskState.TAKEN.value
 
 
@@ -66,6 +67,7 @@ class TubeWriter:
     def __init__(self, table: TubeTable) -> None:
         """Write to a tube's table."""
         self._table = table
+        self._new = Clause({**stored_values(table.id, "s"), "tube": _S.tube})
 
     def put(self, rows: pa.Table, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into unused segments."""
@@ -73,8 +75,8 @@ class TubeWriter:
         # tube was dropped, and then nothing is inserted.
         return Statement(
             self._table.name,
-            inserts=[Clause({**stored_values(self._table.id, "s"), "tube": _S.tube})],
-            on=[_T.tube == _S.tube],
+            inserts=[self._new],
+            on=_SAME_TUBE,
             new=rows.append_column("tube", repeated(self._table.id, pa.int64(), rows.num_rows)),
             reads=[SEGMENT_0, *segments],
             size=size,
