@@ -19,7 +19,7 @@ from tubeq_spark.runtime.events import DONE, Counters, TubeEvents
 from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
-from tubeq_spark.storage.commit_loop import CommitLoop, LoopTally
+from tubeq_spark.storage.commit_loop import CommitLoop
 from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.committer import LogReaders
@@ -133,10 +133,14 @@ class QueueContext:
             self.readers.enter()
         self.counters = counters = Counters()
         self.held_tasks = HeldTasks()
-        tally = LoopTally(
-            lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
+        self.loop = CommitLoop(
+            engine,
+            config,
+            SystemClock(),
+            self.random.random,
+            lambda: str(session.uuid),
+            lambda tube, tasks: counters.add(tube, DONE, tasks),
         )
-        self.loop = CommitLoop(engine, config, SystemClock(), self.random.random, tally)
         table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
         self.sessions = Sessions(engine, table, self.loop, table_lock, self.random)
         self.slots = Slots(engine, table, self.loop, table_lock, self.random)

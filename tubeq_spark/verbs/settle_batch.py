@@ -26,7 +26,7 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import Expression, integer, row
+from tubeq_spark.storage.expression import Expression, row
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
@@ -136,10 +136,11 @@ class HeldBatch:
         """The ids of the remaining tasks, in their order."""
         return self._ctx.reader.ids(self._held, order=["task_id"])
 
-    def worn(self, named: Collection[int], attempts: int) -> set[int]:
-        """The named tasks that were taken at least `attempts` times."""
-        worn = self._held & (row().attempts >= integer(attempts))
-        return set(self._ctx.reader.ids(worn)) & set(named)
+    def worn(self, named: Collection[int]) -> set[int]:
+        """The named tasks that have used up their attempts."""
+        if self._ctx.table.max_attempts is None:
+            return set()
+        return set(self._ctx.reader.ids(self._held & self._ctx.table.is_worn())) & set(named)
 
     def _commit(
         self, verb: Verb, named: set[int] | None, *, at_the_end: bool = False

@@ -22,7 +22,6 @@ The key stays in use until the moment in this row, also if the task has ended. S
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,14 +29,12 @@ import pyarrow as pa
 from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array, repeated, table_of
 from tubeq_spark.storage.expression import FAIL, FALSE, Type, all_of, any_of, at, case, literal, row
-from tubeq_spark.storage.log.actions import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest, named, one_of
 from tubeq_spark.storage.rows import COLUMNS, KEPT_KEY, PutsSeen, stored_tasks, stored_values
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.statement import Clause, Ended, Statement
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import (
-    OWN_SEGMENTS,
     PUT_GATE,
     SEGMENT_0,
     UTUBE_ROWS,
@@ -211,37 +208,14 @@ class PutGate:
             ended = stored & self._table.state(now_us).is_null()
             columns |= {"stored": count_if(stored), "ended": count_if(ended)}
             where = _ROW.tube.is_in([self._table.id, -self._table.id])
-        select = Select(self._table.name, columns, where)
-        try:
-            found, unread = self._engine.rows(select)[0], 0
-        except DamagedFileError:
-            if not counts:
-                raise
-            found, unread = self._readable(select)
+        found = self._engine.rows(Select(self._table.name, columns, where))[0]
         return PutsSeen(
             found["number"] or 0,
             found["tombstones"] > 0,
             found["version"],
-            found.get("stored", 0) + unread,
+            found.get("stored", 0),
             found.get("ended", 0),
         )
-
-    def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
-        """Run a query without data files that cannot be read; also return the most tasks that their segments can have.
-
-        Raises:
-            DamagedFileError: The log does not have that number, or the gate is in such a file.
-        """
-        before = self._engine.tables.bad_files(self._table.name)
-        found = self._engine.rows(replace(select, skips=()))[0]
-        unread: dict[int | None, int] = {}
-        # A file that can be read again by now was still left out of the query, so both lists count.
-        for bad in (*before, *self._engine.tables.bad_files(self._table.name)):
-            if bad.segment in OWN_SEGMENTS or bad.segment_rows is None:
-                raise damaged(bad.path, bad.fault)
-            # A segment may have lost rows between the two reads, so the higher number counts.
-            unread[bad.segment] = max(bad.segment_rows, unread.get(bad.segment, 0))
-        return found, sum(unread.values())
 
     def holders(self, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
         """The tasks that have some of these keys, or had them within `unique_for`: these are done.
