@@ -307,6 +307,11 @@ class TubeContext:
         """How many tasks the tube may hold."""
         return self.record.options.capacity if self.tube_type.limited else None
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether takes have limits, so that they rest on gates: sub-queues, or `most_taken`."""
+        return self.tube_type.subqueues or self.record.options.most_taken is not None
+
     def seen(
         self, rows: Sequence[StoredTask], now_us: int, over: Collection[str] = ()
     ) -> list[StoredTask | None]:

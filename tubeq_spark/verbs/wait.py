@@ -38,8 +38,7 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
     if synced is None:
         return lambda: ctx.table_lock.changes
     moves = (*_MOVES, "put") if not for_tasks else _MOVES
-    makes_room = ctx.tube_type.subqueues or ctx.record.options.most_taken is not None
-    ends = _ENDS if for_tasks and not makes_room else ()
+    ends = _ENDS if for_tasks and not ctx.has_limits else ()
     arrivals = Arrivals(synced, (*moves, *ends))
     return lambda: (ctx.table_lock.changes, arrivals.count())
 
