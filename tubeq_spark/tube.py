@@ -502,9 +502,14 @@ class Tube:
 
         Errors and commits: as `take`, for any number of tasks.
         """
-        request = take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        request = self._asked("n", n, per_utube, utube)
         limit = validation.timeout(timeout)
         return self._run("take", lambda _: self._take(request, limit))
+
+    def _asked(self, name: str, count: Any, per_utube: Any, utube: Any) -> TakeRequest:
+        driver = self._ctx.tube_type
+        plain_type = None if driver.subqueues else driver.name
+        return take_request(name, count, per_utube, utube, plain_type=plain_type)
 
     def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
         if not request.count:
@@ -570,7 +575,7 @@ class Tube:
 
         Other errors and commits: as `take`, for any number of tasks.
         """
-        asked = take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        asked = self._asked("n", n, per_utube, utube)
         return self._take_batch(asked, timeout, as_arrow=False)
 
     def take_arrow(
@@ -587,7 +592,7 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        asked = take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        asked = self._asked("n", n, per_utube, utube)
         return self._take_batch(asked, timeout, as_arrow=True)
 
     def _take_batch(self, asked: TakeRequest, timeout: Seconds | None, *, as_arrow: bool) -> Batch:
@@ -636,7 +641,7 @@ class Tube:
         leases that have ended, as in `take`. Otherwise, and after two lost conflicts, the commits of `ack_many`
         and `take_many`. Conflicts as these.
         """
-        request = take_request("take", take, per_utube, self._ctx.tube_type, utube)
+        request = self._asked("take", take, per_utube, utube)
         limit = validation.timeout(timeout)
         ids = validation.task_ids(ack)
 
@@ -718,7 +723,7 @@ class Tube:
         """
         validation.function("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
-        take_request("batch_size", size, per_utube, self._ctx.tube_type, utube)
+        self._asked("batch_size", size, per_utube, utube)
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional

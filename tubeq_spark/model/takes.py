@@ -12,8 +12,6 @@ from tubeq_spark.model import validation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.model.tube_types import Driver
-
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
@@ -33,18 +31,26 @@ class TakeRequest:
 
 
 def take_request(
-    name: str, count: Any, per_utube: Any, driver: Driver, utube: Any = None
+    name: str, count: Any, per_utube: Any, utube: Any = None, *, plain_type: str | None = None
 ) -> TakeRequest:
-    """Check the request of a take; `name` is the name of the argument with the number of tasks."""
-    if utube is not None and not driver.subqueues:
-        validation.refuse("utube", utube, f"None: a {driver.name} has no sub-queues")
+    """Check the request of a take.
+
+    Args:
+        name: The name of the argument with the number of tasks.
+        count: The number of tasks.
+        per_utube: The most tasks of one sub-queue; `None` is 1.
+        utube: The sub-queues; `None` is all of them.
+        plain_type: The type of the tube if it has no sub-queues.
+    """
+    if utube is not None and plain_type is not None:
+        validation.refuse("utube", utube, f"None: a {plain_type} has no sub-queues")
     asked = TakeRequest(
         validation.count(name, count),
         1 if per_utube is None else validation.count("per_utube", per_utube, least=1),
         None if utube is None else validation.utubes(utube),
     )
-    if asked.per_utube != 1 and not driver.subqueues:
-        validation.refuse("per_utube", per_utube, f"1: a {driver.name} has no sub-queues")
+    if asked.per_utube != 1 and plain_type is not None:
+        validation.refuse("per_utube", per_utube, f"1: a {plain_type} has no sub-queues")
     return asked
 
 

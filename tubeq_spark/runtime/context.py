@@ -50,6 +50,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+#: A compaction leaves out this many segments at the head of the tube, because takes use them.
+HEAD = 4
+#: A segment with more bytes is not tiny.
+TINY_BYTES = 256 << 10
+#: Tiny segments are counted at every this many versions of the table.
+_EVERY = 16
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -323,6 +329,18 @@ class TubeContext:
             over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
         return rows_at(rows, self.table.state(now_us, over))
+
+    def is_crowded(self, tiny: int | None = None) -> bool:
+        """Whether the tube has so many tiny segments that a compaction is worth it.
+
+        Args:
+            tiny: Their number. `None` counts them after every sixteenth version, on engines that count them cheaply.
+        """
+        config = self.queue.config
+        if tiny is None:
+            tables, of = self.queue.engine.tables, self.table.name
+            tiny = tables.small_segments(of, config.fold_rows, TINY_BYTES, _EVERY)
+        return tiny - HEAD > config.fold_segments
 
     def require_here(self) -> None:
         """Refuse to change a tube that is used at another place.

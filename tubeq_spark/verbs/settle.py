@@ -35,7 +35,7 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import Affected, Ended, Statement
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.maintain import compact_at_times
+from tubeq_spark.verbs.maintain import compact_crowded
 from tubeq_spark.verbs.read import matching
 
 if TYPE_CHECKING:
@@ -316,8 +316,8 @@ def follow_up(ctx: TubeContext, verb: Verb) -> None:
     """Wake takes that may find tasks after a verb, and compact if that is due."""
     if not verb.keeps:
         ctx.table_lock.wake_takes()
-    if verb.compacts:
-        compact_at_times(ctx)
+    if verb.compacts and ctx.is_crowded():
+        compact_crowded(ctx)
 
 
 # -- acks of several calls, and tasks that were not named by their ids ---------------------------------
