@@ -28,7 +28,6 @@ from tubeq_spark.model.changes import (
     released,
 )
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.rows import places_of
 from tubeq_spark.storage.rows_after import rows_after
@@ -56,25 +55,9 @@ _DELETED = 10_000
 # -- the verbs ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What a verb makes its change from.
-
-    Attributes:
-        ctx: The tube.
-        now_us: The moment.
-        owner: The session that holds the tasks, if only the holder may run the verb.
-        rows: The rows, if they were read.
-    """
-
-    ctx: TubeContext
-    now_us: int
-    owner: str = ""
-    rows: Sequence[StoredTask] = ()
-
-    def fresh(self) -> int:
-        """A segment that was never used."""
-        return self.ctx.queue.session.segments(1)[0]
+def fresh(ctx: TubeContext) -> int:
+    """A segment that was never used."""
+    return ctx.queue.session.segments(1)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +66,7 @@ class Verb:
 
     Attributes:
         name: Its name in the history and in messages.
-        change: Makes the change of the tasks.
+        change: Makes the change of the tasks, of a tube, at a moment; it also gets the rows, if they were read.
         event: The event that it counts, also for the callback; empty for none.
         states: The states of the tasks that it accepts.
         stays: The state of tasks that it accepts, and leaves as they are; `None` if there are none.
@@ -93,7 +76,7 @@ class Verb:
     """
 
     name: str
-    change: Callable[[Decision], Change]
+    change: Callable[[TubeContext, int, Sequence[StoredTask]], Change]
     event: str
     states: Sequence[TaskState] = tuple(TaskState)
     stays: TaskState | None = None
@@ -102,37 +85,33 @@ class Verb:
     compacts: bool = False
 
 
-def _deletion(now: Decision) -> Remove:
+def _deletion(ctx: TubeContext, *_: object) -> Remove:
     # In a change feed a row that was only removed is acked.
-    return Remove(now.fresh(), "delete") if now.ctx.table.change_feed else Remove()
+    return Remove(fresh(ctx), "delete") if ctx.table.change_feed else Remove()
+
+
+def _kicked(ctx: TubeContext, now_us: int, _: object) -> GiveBack:
+    return GiveBack(fresh(ctx), TaskState.READY, attempts=0, event="kick", now_us=now_us)
+
+
+def _renewed(ctx: TubeContext, now_us: int, _: object) -> Renew:
+    lease = NewLease(ctx.queue.session.owner, now_us, ctx.headroom.expected_us)
+    return Renew(fresh(ctx), lease)
 
 
 _NOT_DONE = [state for state in TaskState if state is not TaskState.DONE]
-ACK = Verb("ack", lambda _: Remove(), "ack", by_holder=True)
+ACK = Verb("ack", lambda *_: Remove(), "ack", by_holder=True)
 DELETE = Verb("delete", _deletion, "delete")
-KICK = Verb(
-    "kick",
-    lambda now: GiveBack(now.fresh(), TaskState.READY, attempts=0, event="kick", now_us=now.now_us),
-    "kick",
-    states=[TaskState.BURIED],
-)
+KICK = Verb("kick", _kicked, "kick", states=[TaskState.BURIED])
 #: A renewal changes neither the ttrs nor the ttls.
-RENEW = Verb(
-    "renew",
-    lambda now: Renew(now.fresh(), NewLease(now.owner, now.now_us, now.ctx.headroom.expected_us)),
-    "",
-    by_holder=True,
-    keeps=True,
-)
+RENEW = Verb("renew", _renewed, "", by_holder=True, keeps=True)
 
 
 def release(how: Release) -> Verb:
     """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
 
-    def change(now: Decision) -> Change:
-        return released(
-            now.fresh(), how.delay(now.ctx.record.options.backoff), now.now_us, how.error
-        )
+    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
+        return released(fresh(ctx), how.delay(ctx.record.options.backoff), now_us, how.error)
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
 
@@ -140,9 +119,8 @@ def release(how: Release) -> Verb:
 def give_back(error: ErrorTexts | None = None) -> Verb:
     """Let tasks become ready as if they had not been taken. An error is kept all the same."""
 
-    def change(now: Decision) -> Change:
-        ready, now_us = TaskState.READY, now.now_us
-        return GiveBack(now.fresh(), ready, untaken=True, error=error, now_us=now_us)
+    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
+        return GiveBack(fresh(ctx), TaskState.READY, untaken=True, error=error, now_us=now_us)
 
     return Verb("give_back", change, "release", by_holder=True)
 
@@ -152,16 +130,15 @@ GIVE_BACK = give_back()
 
 def touch(increment_us: int) -> Verb:
     """Give held tasks more time: their leases, their ttls, and the ttrs of later takes."""
-    change = lambda now: Touch(now.fresh(), increment_us)  # noqa: E731
+    change = lambda ctx, *_: Touch(fresh(ctx), increment_us)  # noqa: E731
     return Verb("touch", change, "touch", by_holder=True, keeps=True)
 
 
 def bury(error: ErrorTexts | None = None, *, by_holder: bool = False) -> Verb:
     """Bury tasks; those that are already buried do not change."""
 
-    def change(now: Decision) -> Change:
-        buried = TaskState.BURIED
-        return GiveBack(now.fresh(), buried, event="bury", error=error, now_us=now.now_us)
+    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
+        return GiveBack(fresh(ctx), TaskState.BURIED, event="bury", error=error, now_us=now_us)
 
     return Verb(
         "bury", change, "bury", _NOT_DONE, TaskState.BURIED, by_holder=by_holder, compacts=True
@@ -263,7 +240,7 @@ def _plan(
     if not rows:
         return Plan(None, lambda _: [row.task() for row in found])
     tube, held_tasks = ctx.record.id, ctx.queue.held_tasks
-    change = verb.change(Decision(ctx, now_us, ctx.queue.session.owner, rows))
+    change = verb.change(ctx, now_us, rows)
     removes = isinstance(change, Remove)
     are_whole = removes and held_tasks.are_whole(rows)
     if are_whole and len(rows) == 1 and change == Remove():
@@ -335,7 +312,13 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
         with contextlib.suppress(NotTakenError):
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
-    return each(lambda ids: ack(ctx, ids), requests)
+    results: list[list[Task] | Exception] = []
+    for ids in requests:
+        try:
+            results.append(ack(ctx, ids))
+        except Exception as error:  # noqa: BLE001  (it is that call's own, whatever it is)
+            results.append(error)
+    return results
 
 
 def delete_where(ctx: TubeContext, where: str) -> list[Task]:

@@ -31,7 +31,7 @@ from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.settle import KICK, RENEW, Decision, Verb, follow_up, release, settlement
+from tubeq_spark.verbs.settle import KICK, RENEW, Verb, follow_up, release, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -180,7 +180,7 @@ class HeldBatch:
         rows, rest = whole_segments(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
-        change = verb.change(Decision(ctx, now_us, self.owner))
+        change = verb.change(ctx, now_us, ())
         # Only a release leaves it to the attempts whether a task is buried.
         worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
 
@@ -278,8 +278,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         places = ctx.reader.places(buried, order=ctx.table.order, limit=count, skips=())
         if not places.num_rows:
             return Plan(None, lambda _: 0)
-        change = KICK.change(Decision(ctx, now_us))
-        statement = settlement(ctx, places, change)
+        statement = settlement(ctx, places, KICK.change(ctx, now_us, ()))
         rows = []
         if ctx.events.callback is not None:
             ids = places.column("task_id").to_pylist()

@@ -78,8 +78,11 @@ class TakeWriter:
             increments: The gates on which the take rests.
             acked: The tasks to remove.
         """
-        tasks = {name: chosen.column(name) for name in ("segment", "task_id", "utube")}
+        tasks = {name: chosen.column(name) for name in ("segment", "task_id")}
         tasks |= {"to": to, "claim": claim}
+        if increments.numbers:
+            tasks["utube"] = chosen.column("utube")
+            tasks["tube"] = repeated(self._table.id, pa.int64(), chosen.num_rows)
         others = [
             *({"segment": t.segment, "task_id": t.task_id, "utube": t.utube} for t in acked),
             *self._own_rows(increments),
@@ -181,8 +184,7 @@ class TakeWriter:
         kinds = _OF_TASKS | _OF_GATES if increments.numbers else _OF_TASKS
         found = []
         if tasks is not None:
-            tube = repeated(self._table.id, pa.int64(), len(tasks["to"]))
-            found.append(whole(pa.table({**tasks, "tube": tube}), pa.schema(kinds)))
+            found.append(whole(pa.table(dict(tasks)), pa.schema(kinds)))
         if others or tasks is None:
             values = [
                 [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
