@@ -78,7 +78,7 @@ class Batch:
     def __init__(self, current: CurrentTube, taken: Taken | None, *, as_arrow: bool) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
         self._as_arrow = as_arrow
-        self._current, self._run = current, current.run
+        self._current, self._run, self._read = current, current.run, current.read
         self._held = HeldBatch(current, taken)
         self.count = self._held.count
         #: The ids in the first table that the program has read.
@@ -167,7 +167,7 @@ class Batch:
             QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
-        found = self._run(
+        found = self._read(
             lambda ctx: ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
         )
         if self._read_ids is None:
@@ -298,7 +298,6 @@ class Batch:
         *,
         halves: bool = True,
         delay: Seconds | None = None,
-        max_attempts: int | None = None,
         stop: Callable[[], bool] | None = None,
         raises: tuple[type[Exception], ...] = (),
     ) -> BatchReport:
@@ -320,8 +319,6 @@ class Batch:
             halves: Whether to search a batch for its bad tasks; otherwise all tasks count as
                 failed.
             delay: Seconds before failed tasks are ready again, as for `release`; `None`: the tube's backoff, else 0.
-            max_attempts: Bury failed tasks that were taken this many times, 1 to 2147483647; the smaller of this
-                and the tube's limit counts.
             stop: Called before each further call; if it returns true, the tasks that were not tried
                 are released, and the attempt does not count.
             raises: Errors not caused by tasks: `process` re-raises them and does not change the batch.
@@ -340,13 +337,11 @@ class Batch:
         and 1 for each renewal. Conflicts as `release`.
         """
         validation.function("handler", handler, "a function of the batch's tasks")
-        if max_attempts is not None:
-            validation.attempts("max_attempts", max_attempts)
         arguments.release(delay, None, self._ctx.tube_type)
         if not self._held.is_left:
             return BatchReport()
         trial = self._tried(handler, halves, stop or (lambda: False), raises)
-        return self._settle_trial(trial, delay, max_attempts)
+        return self._settle_trial(trial, delay)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -394,7 +389,7 @@ class Batch:
         """Renew the leases before a further call; False if no more calls are made."""
         if stop():
             return False
-        self._blameless(lambda: self._run(lambda _: self._held.renew(), name="touch"))
+        self._blameless(lambda: self._run("touch", lambda _: self._held.renew()))
         return True
 
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
@@ -426,7 +421,7 @@ class Batch:
         return rows.where((rows["task_id"] >= ids[0]) & (rows["task_id"] <= ids[-1]))
 
     def _ids(self) -> list[int]:
-        return self._run(lambda _: self._held.ids())
+        return self._read(lambda _: self._held.ids())
 
     def _end_failed(self, reasons: Mapping[int, Reason]) -> bool | None:
         """End a block with failed tasks; return whether all of them are, or were, tasks of this batch."""
@@ -451,18 +446,15 @@ class Batch:
             strange.difference_update(self._read_ids.to_pylist())
         return strange
 
-    def _settle_trial(
-        self, trial: Trial, delay: Seconds | None = None, max_attempts: int | None = None
-    ) -> BatchReport:
+    def _settle_trial(self, trial: Trial, delay: Seconds | None = None) -> BatchReport:
         """Ack the done tasks, and release the rest. Tasks that other verbs have settled meanwhile are left out."""
         failed, worn = trial.failed, set[int]()
         if failed:
             failed = _within(failed, set(self._ids()))
-            worn = self._worn(failed, max_attempts)
+            worn = self._read(lambda _: self._held.worn(failed))
         untried = self._settle_left(self._give_back, trial.untried)
         buried = {task_id for task_id, reason in failed.items() if isinstance(reason, Bury)}
-        ours = set[int]() if max_attempts is None else worn
-        settled = self._fail(failed, buried | ours, delay, self._settle_left)
+        settled = self._fail(failed, buried, delay, self._settle_left)
         done = self.ack()
         return BatchReport(done, settled, len(buried | worn), untried, trial.error)
 
@@ -481,11 +473,6 @@ class Batch:
                     raise
                 ids = [task_id for task_id in ids if task_id in left]
         return 0
-
-    def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
-        """The failed tasks that have used up their attempts."""
-        limits = [n for n in (max_attempts, self._ctx.table.max_attempts) if n is not None]
-        return self._run(lambda _: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(
         self,
@@ -560,7 +547,7 @@ class Batch:
 
         # Spark may also settle a large batch.
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")
-        return self._run(settled, name=name, on_spark=on_spark)
+        return self._run(name, settled, on_spark=on_spark)
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""

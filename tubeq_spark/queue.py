@@ -192,13 +192,13 @@ class Queue:
         self._again = (self._config, self._engines.name, self._storage_options)
         try:
             create = validation.boolean("create", create)
-            engine = self._engines.rows
+            engine, spark = self._engines.rows, self._engines.spark
 
             def patient() -> None:
                 with engine.patience():
                     self._open(location, clock, other, create=create)
 
-            uninterrupted(patient, carried=engine.carried)
+            uninterrupted(patient, carried=spark.carried if spark is engine else None)
         except BaseException:
             self._engines.close()
             raise

@@ -133,7 +133,9 @@ class InMemoryQueue(Queue):
         """As `Queue.check`; a queue in memory has no files, so there is no damage."""
         self._context.require_running()
         if accept_loss and not repair:
-            raise validation.loss_without_repair()
+            validation.refuse(
+                "accept_loss", accept_loss, "False without repair=True: it says how far to repair"
+            )
         return CheckReport()
 
 

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from tubeq_spark.batch import Batch
 from tubeq_spark.errors import CommitUnknownError, StoreError, TaskNotFoundError
 from tubeq_spark.model import arguments, validation
-from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.failures import GivenError, GivenErrors, error_texts
 from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.takes import TakeRequest, take_request
 from tubeq_spark.observe import notebook, statistics
 from tubeq_spark.observe.minutes import Minutes, count_minutes
 from tubeq_spark.observe.snapshot import TubeDetails
@@ -42,7 +42,8 @@ from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, QueueState, Task, TaskState
 from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs.settle_batch import kick
-from tubeq_spark.verbs.wait import wait_for
+from tubeq_spark.verbs.take import take_group
+from tubeq_spark.verbs.wait import end_dead_sessions_if_news, wait_for
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -92,7 +93,7 @@ class Tube:
             drop: The queue's part of dropping this tube.
             reopen: Opens the tube again in the process that unpickles it; can be pickled itself.
         """
-        self._current, self._run = current, current.run
+        self._current, self._run, self._read = current, current.run, current.read
         self._drop = drop
         self._reopen = reopen
         # None of these refers to this object, so that an unused queue is freed without the garbage collector.
@@ -100,7 +101,7 @@ class Tube:
             lambda requests: [*put.put_group(current.ctx, requests)]
         )
         self._together = GroupCommit[list[int] | TakeRequest, Any](
-            lambda requests: exchange.together(current.ctx, requests)
+            lambda requests: _acked_and_taken(current.ctx, requests)
         )
 
     def __repr__(self) -> str:
@@ -108,7 +109,7 @@ class Tube:
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: tasks by state, ages, files, options; no payloads. Commits: none."""
-        return notebook.shown(repr(self), lambda: self._run(notebook.tube_fields))
+        return notebook.shown(repr(self), lambda: self._read(notebook.tube_fields))
 
     def __reduce__(self) -> tuple[Callable[[], Tube], tuple[()]]:
         """Pickle the way to open the tube again: Spark Connect runs stream functions elsewhere."""
@@ -149,7 +150,7 @@ class Tube:
     def _record(self) -> TubeRecord:
         if self._ctx.queue.life.state is not QueueState.RUNNING:
             return self._ctx.record
-        return self._run(lambda ctx: ctx.record)
+        return self._read(lambda ctx: ctx.record)
 
     @property
     def _ctx(self) -> TubeContext:
@@ -173,7 +174,7 @@ class Tube:
 
         Commits: 1 to the registry, none if nothing changes.
         """
-        self._run(lambda _: self._current.alter(options))
+        self._read(lambda _: self._current.alter(options))
 
     def pause(self) -> None:
         """Stop all takes within five seconds; puts, acks and all other verbs go on.
@@ -186,11 +187,11 @@ class Tube:
 
         Commits: as `alter`.
         """
-        self._run(lambda _: self._current.pause(paused=True))
+        self._read(lambda _: self._current.pause(paused=True))
 
     def resume(self) -> None:
         """End a pause; takes of other programs find tasks again within five seconds. As `pause`."""
-        self._run(lambda _: self._current.pause(paused=False))
+        self._read(lambda _: self._current.pause(paused=False))
 
     # -- putting ------------------------------------------------------------------------------
 
@@ -434,13 +435,13 @@ class Tube:
         def here(ctx: TubeContext) -> T:
             done = verb(ctx)
             try:
-                self._current.newest().record.require_here()
+                self._current.newest().require_here()
             except StoreError as error:
                 msg = f"{name}: what it committed is perhaps not where the queue is used: {error}"
                 raise CommitUnknownError(msg) from error
             return done
 
-        return self._run(here, name=name, on_spark=on_spark)
+        return self._run(name, here, on_spark=on_spark)
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -501,9 +502,14 @@ class Tube:
 
         Errors and commits: as `take`, for any number of tasks.
         """
-        request = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
-        limit = arguments.timeout(timeout)
-        return self._run(lambda _: self._take(request, limit), name="take")
+        request = self._asked("n", n, per_utube, utube)
+        limit = validation.timeout(timeout)
+        return self._run("take", lambda _: self._take(request, limit))
+
+    def _asked(self, name: str, count: Any, per_utube: Any, utube: Any) -> TakeRequest:
+        driver = self._ctx.tube_type
+        plain_type = None if driver.subqueues else driver.name
+        return take_request(name, count, per_utube, utube, plain_type=plain_type)
 
     def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
         if not request.count:
@@ -516,9 +522,9 @@ class Tube:
 
     def _unless_paused(self, request: TakeRequest) -> Taken | None:
         """Take from the tube within its limits, or nothing while it is paused."""
-        while not (before := self._current.newest().record).paused:
+        while not (before := self._current.newest()).record.paused:
             taken: Taken | None = self._together.submit(request)
-            if taken is None or self._is_still_allowed(before, taken):
+            if taken is None or self._is_still_allowed(before.record, taken):
                 return taken
         before.require_here()
         return None
@@ -534,8 +540,7 @@ class Tube:
         except BaseException:
             after_take.undo(self._ctx, taken)
             raise
-        is_same = not after.paused and after.limits == before.limits
-        if is_same and taken.lasts(self._ctx.queue.now_us()):
+        if after == before and taken.lasts(self._ctx.queue.now_us()):
             return True
         after_take.undo(self._ctx, taken)
         return False
@@ -570,7 +575,7 @@ class Tube:
 
         Other errors and commits: as `take`, for any number of tasks.
         """
-        asked = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        asked = self._asked("n", n, per_utube, utube)
         return self._take_batch(asked, timeout, as_arrow=False)
 
     def take_arrow(
@@ -587,12 +592,12 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        asked = arguments.take_request("n", n, per_utube, self._ctx.tube_type, utube)
+        asked = self._asked("n", n, per_utube, utube)
         return self._take_batch(asked, timeout, as_arrow=True)
 
     def _take_batch(self, asked: TakeRequest, timeout: Seconds | None, *, as_arrow: bool) -> Batch:
         request = replace(asked, as_batch=True)
-        limit = arguments.timeout(timeout)
+        limit = validation.timeout(timeout)
 
         def verb(ctx: TubeContext) -> Batch:
             if not as_arrow:
@@ -603,7 +608,7 @@ class Tube:
             after_take.undo_if_interrupted(ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
 
-        return self._run(verb, name="take", on_spark=not as_arrow)
+        return self._run("take", verb, on_spark=not as_arrow)
 
     def exchange(
         self,
@@ -636,9 +641,9 @@ class Tube:
         leases that have ended, as in `take`. Otherwise, and after two lost conflicts, the commits of `ack_many`
         and `take_many`. Conflicts as these.
         """
-        request = arguments.take_request("take", take, per_utube, self._ctx.tube_type, utube)
-        limit = arguments.timeout(timeout)
-        ids = arguments.task_ids(ack)
+        request = self._asked("take", take, per_utube, utube)
+        limit = validation.timeout(timeout)
+        ids = validation.task_ids(ack)
 
         def verb(ctx: TubeContext) -> list[Task]:
             if not ids:
@@ -648,7 +653,7 @@ class Tube:
             if not request.count or before.paused:
                 self._together.submit(ids)
             else:
-                expire.end_dead_sessions_if_news(ctx)
+                end_dead_sessions_if_news(ctx)
                 taken = exchange.exchange(ctx, ids, request)
             try:
                 if taken is not None and self._is_still_allowed(before, taken):
@@ -659,7 +664,7 @@ class Tube:
                 log.warning("tube %s: acked, and nothing taken", self.name, exc_info=True)
                 return []
 
-        return self._run(verb, name="exchange")
+        return self._run("exchange", verb)
 
     def process(
         self,
@@ -718,7 +723,7 @@ class Tube:
         """
         validation.function("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
-        arguments.take_request("batch_size", size, per_utube, self._ctx.tube_type, utube)
+        self._asked("batch_size", size, per_utube, utube)
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
@@ -845,8 +850,8 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        ids = arguments.task_ids(task_ids)
-        return self._run(lambda _: self._together.submit(ids) if ids else [], name="ack")
+        ids = validation.task_ids(task_ids)
+        return self._run("ack", lambda _: self._together.submit(ids) if ids else [])
 
     def release(
         self, task_id: TaskId, *, delay: Seconds | None = None, error: GivenError = None
@@ -893,7 +898,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `release`.
         """
-        ids = arguments.task_ids(task_ids)
+        ids = validation.task_ids(task_ids)
         how = arguments.release(delay, error_texts(error, ids), self._ctx.tube_type)
         return self._settle(settle.release(how), ids)
 
@@ -955,7 +960,7 @@ class Tube:
 
         Commits: 1, none when there is nothing to bury; as `bury`.
         """
-        ids = arguments.task_ids(task_ids)
+        ids = validation.task_ids(task_ids)
         return self._settle(settle.bury(error_texts(error, ids)), ids)
 
     def delete(self, task_id: TaskId) -> Task:
@@ -1014,7 +1019,7 @@ class Tube:
         Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the same segments.
         """
         number = None if count is None else validation.count("count", count)
-        return self._run(lambda ctx: kick(ctx, number, where), name="kick")
+        return self._run("kick", lambda ctx: kick(ctx, number, where))
 
     def kick_many(self, task_ids: Sequence[TaskId]) -> list[Task]:
         """Make buried tasks, named by their ids, ready again; their attempts begin at 0 again.
@@ -1051,7 +1056,7 @@ class Tube:
         Commits: none.
         """
         number = validation.task_id(task_id)
-        return self._run(lambda ctx: read.peek(ctx, number))
+        return self._read(lambda ctx: read.peek(ctx, number))
 
     def statistics(self) -> dict[str, Any]:
         """Return counts of the tube's tasks and calls, as `Queue.statistics(name)` does.
@@ -1061,7 +1066,7 @@ class Tube:
 
         Commits: none.
         """
-        return self._run(lambda ctx: statistics.statistics_of(ctx.queue, [ctx])[0].as_dict())
+        return self._read(lambda ctx: statistics.statistics_of(ctx.queue, [ctx])[0].as_dict())
 
     def tasks_by_state(self, state: TaskState | str) -> Iterator[Task]:
         """Iterate over the tasks in one effective state, in the tube's order.
@@ -1078,7 +1083,7 @@ class Tube:
         Commits: none.
         """
         wanted = arguments.task_state(state)
-        return self._run(lambda ctx: read.tasks_by_state(ctx, wanted))
+        return self._read(lambda ctx: read.tasks_by_state(ctx, wanted))
 
     def utubes(self, limit: int | None = None) -> list[UtubeCounts]:
         """Count the tasks of each sub-queue, by effective state.
@@ -1100,7 +1105,7 @@ class Tube:
         """
         arguments.require_subqueues("utubes", self._ctx.tube_type)
         most = None if limit is None else validation.count("limit", limit)
-        return self._run(lambda ctx: [] if most == 0 else read.utubes(ctx, most))
+        return self._read(lambda ctx: [] if most == 0 else read.utubes(ctx, most))
 
     @overload
     def taken_utubes(self, *, as_df: Literal[False] = False) -> pa.Table: ...
@@ -1127,12 +1132,12 @@ class Tube:
         """
         arguments.require_subqueues("taken_utubes", self._ctx.tube_type)
         if not as_df:
-            return self._run(read.taken_utubes)
+            return self._read(read.taken_utubes)
 
         def frame(ctx: TubeContext) -> DataFrame:
             return ctx.queue.require_spark().shown_rows(read.taken_utubes(ctx))
 
-        return self._run(frame, on_spark=True)
+        return self._read(frame, on_spark=True)
 
     def why(self, task_id: TaskId) -> str:
         """Explain in one sentence why a task is not handed out.
@@ -1154,7 +1159,7 @@ class Tube:
         Commits: none; a few small queries, one of which counts the tasks before it.
         """
         number = validation.task_id(task_id)
-        return self._run(lambda ctx: read.why(ctx, number))
+        return self._read(lambda ctx: read.why(ctx, number))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
         """Return the tube as a DataFrame.
@@ -1173,7 +1178,7 @@ class Tube:
 
         Commits: none.
         """
-        return self._run(lambda ctx: read.frame(ctx, effective=effective), on_spark=True)
+        return self._read(lambda ctx: read.frame(ctx, effective=effective), on_spark=True)
 
     def history(self, limit: int = 1_000) -> DataFrame:
         """Return the newest commits to the tube's table, with the note of each.
@@ -1197,7 +1202,7 @@ class Tube:
         Commits: none.
         """
         most = validation.count("limit", limit, least=1)
-        return self._run(lambda ctx: read.history(ctx, most), on_spark=True)
+        return self._read(lambda ctx: read.history(ctx, most), on_spark=True)
 
     def release_all(self) -> None:
         """Release the taken tasks of all sessions; they are counted as releases.
@@ -1207,7 +1212,7 @@ class Tube:
         Commits: 1 for each 1,000 takes, none if no task is taken; 1 more if leases, delays or ttls have ended.
         Conflicts with other commits that change these tasks.
         """
-        self._run(lambda ctx: expire.release_taken(ctx, None), name="release_all")
+        self._run("release_all", lambda ctx: expire.release_taken(ctx, None))
 
     def truncate(self) -> None:
         """Remove all tasks that were put before, in any state; counters stay.
@@ -1218,7 +1223,7 @@ class Tube:
         have ended; 1 more to free unique keys that stay in use by `unique_for`; none if the tube is
         empty. Conflicts with commits that change tasks, never with a put.
         """
-        self._run(maintain.truncate, name="truncate")
+        self._run("truncate", maintain.truncate)
 
     def drop(self) -> None:
         """Remove the tube with all its tasks; its table stays, with only a tombstone.
@@ -1232,7 +1237,7 @@ class Tube:
         Commits: 1 to the tube, then 1 to the registry. If the drop is interrupted in between, the next sweep or
         creation of the tube finishes it.
         """
-        self._run(lambda _: self._drop(), name="drop")
+        self._run("drop", lambda _: self._drop())
 
     def on_task_change(self, callback: Callback | None = None) -> Callback | None:
         """Set the function that is called for changes through this queue object.
@@ -1291,7 +1296,7 @@ class Tube:
         self._ctx.queue.require_spark()
         from tubeq_spark.streams import changes  # noqa: PLC0415  pyspark is optional
 
-        return self._run(lambda ctx: changes.changes(ctx, starting), on_spark=True)
+        return self._read(lambda ctx: changes.changes(ctx, starting), on_spark=True)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -1299,14 +1304,22 @@ class Tube:
         self, verb: settle.Verb, task_ids: Sequence[TaskId], name: str | None = None
     ) -> list[Task]:
         """Settle tasks by a verb; `name` is that of its span, by default that of the verb."""
-        ids = arguments.task_ids(task_ids)
+        ids = validation.task_ids(task_ids)
         settled = lambda ctx: settle.settle(ctx, verb, ids) if ids else []  # noqa: E731
-        return self._run(settled, name=name or verb.name)
+        return self._run(name or verb.name, settled)
+
+
+def _acked_and_taken(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> Sequence[Any]:
+    """Ack and take for the calls of a group. A call that is alone shares no commit."""
+    first = requests[0]
+    if len(requests) > 1:
+        return exchange.together(ctx, requests)
+    return [settle.ack(ctx, first)] if isinstance(first, list) else take_group(ctx, [first])
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int, where: str | None = None) -> list[Task]:
     """The first tasks in a state, and of a condition as for `Tube.kick`; no others are read. Commits: none."""
-    found = tube._run(lambda ctx: read.tasks_by_state(ctx, state, count, where))  # noqa: SLF001  (kept from programs, not from the package)
+    found = tube._read(lambda ctx: read.tasks_by_state(ctx, state, count, where))  # noqa: SLF001  (kept from programs, not from the package)
     return list(islice(found, count))
 
 
@@ -1326,7 +1339,7 @@ def details_of(tube: Tube, commits: int, minutes: Minutes | None = None) -> Tube
     return TubeDetails(
         count_minutes(tube._ctx, minutes, commits)[:commits],  # noqa: SLF001  (as above)
         tube.utubes(_UTUBES) if tube._ctx.tube_type.subqueues else None,  # noqa: SLF001
-        tube._run(lambda ctx: read.failures(ctx, _ERRORS)),  # noqa: SLF001
+        tube._read(lambda ctx: read.failures(ctx, _ERRORS)),  # noqa: SLF001
         first,
         minutes,
     )

@@ -263,7 +263,7 @@ class World:
 
     def conflicts(self) -> int:
         """How often the interrupted queue had to begin anew so far."""
-        return self.mine._context.loop.tally.total()
+        return self.mine._context.loop.conflicts()
 
     def put(self, letters: str) -> list[int]:
         """Let the rival put tasks, each a letter."""

@@ -293,6 +293,6 @@ def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_nu
     )
 
     assert len(set(ids)) == 5
-    assert mine._context.loop.tally.total() == 1
+    assert mine._context.loop.conflicts() == 1
     for queue in (former, mine, rivals):
         end_heartbeat(queue)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.concurrency.support import TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, PutItem, StoreError
-from tubeq_spark.model.arguments import take_request
+from tubeq_spark.model.takes import take_request
 from tubeq_spark.verbs import after_take, exchange, settle, take
 
 if TYPE_CHECKING:
@@ -29,13 +29,10 @@ _numbers = itertools.count()
 
 def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
     """What calls return that share a commit: an ack of ids, or a take of so many tasks."""
-    requests = [
-        call if isinstance(call, list) else take_request("n", call, 1, tube._ctx.tube_type)
-        for call in calls
-    ]
+    requests = [call if isinstance(call, list) else take_request("n", call, 1) for call in calls]
     if all(isinstance(call, int) for call in calls):
-        return list(tube._run(lambda ctx: take.take_group(ctx, requests)))  # type: ignore[arg-type]
-    return list(tube._run(lambda ctx: exchange.together(ctx, requests)))
+        return list(tube._read(lambda ctx: take.take_group(ctx, requests)))  # type: ignore[arg-type]
+    return list(tube._read(lambda ctx: exchange.together(ctx, requests)))
 
 
 def taken_together(world: World, letters: str, *counts: int) -> list[Taken]:
@@ -58,7 +55,7 @@ def told(result: Any) -> str:
 
 def undo(tube: Tube, call: Taken) -> None:
     """What an interrupt of a call does that has taken."""
-    tube._run(lambda ctx: after_take.undo(ctx, call))
+    tube._read(lambda ctx: after_take.undo(ctx, call))
 
 
 def ack_each(world: World, left: list[int], after: str) -> None:
@@ -204,7 +201,7 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
 
     assert [call is not None for call in calls] == [True, False, True]
     assert world.stored() == ("at bt ct" if fails else "at br ct")
-    world.tube._run(lambda ctx: settle.ack_group(ctx, ids([calls[0], calls[2]])))
+    world.tube._read(lambda ctx: settle.ack_group(ctx, ids([calls[0], calls[2]])))
     assert world.stored() == ("bt" if fails else "br")
     for _ in range(2):
         world.tube._ctx.headroom.took(0)
@@ -215,11 +212,8 @@ def test_takes_that_share_a_commit_leave_named_subqueues_to_those_that_name_them
 ) -> None:
     tube = world.mine.create_tube(f"grouped_{next(_numbers)}", "utube")
     world.rivals[tube.name].put_many([PutItem(name, utube=name) for name in "abcd"])
-    calls = [
-        take_request("n", 1, 1, tube._ctx.tube_type, utubes)
-        for utubes in (None, ["a"], ["d", "none such"])
-    ]
+    calls = [take_request("n", 1, 1, utubes) for utubes in (None, ["a"], ["d", "none such"])]
 
-    found = tube._run(lambda ctx: take.take_group(ctx, calls))
+    found = tube._read(lambda ctx: take.take_group(ctx, calls))
 
     assert [told(each) for each in found] == ["b", "a", "d"]

@@ -107,7 +107,7 @@ def test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begi
 
     assert held.result is not None
     assert held.result.count == ROWS
-    assert mine._context.loop.tally.total() == 1
+    assert mine._context.loop.conflicts() == 1
     # Whoever reads, reads all of it.
     assert len(rivals["paused"].take_many(10)) == ROWS + 2
 

@@ -16,7 +16,7 @@ from tubeq_spark.model.stored_task import TIMERS, after_giving_back
 from tubeq_spark.storage.arrow.evaluate import column, of_table
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.spark.render import text_of
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ def by_arrow(rows: pa.Table, expressions: Mapping[str, Expression]) -> list[dict
 
 
 def conditions(max_attempts: int | None) -> dict[str, Expression]:
+    table = TubeTable("mail", 1, ("task_id",), max_attempts=max_attempts)
     return {
-        "effective_state": predicates.effective_state(NOW, max_attempts, T),
-        "is_ready": predicates.is_ready(NOW, max_attempts, T),
-        "is_buried": predicates.is_buried(NOW, row("t")),
-        "is_due": predicates.is_due(NOW, row("t")),
-        "readied_state": predicates.readied_state(max_attempts, row("t")),
+        "effective_state": table.state(NOW, of=T),
+        "is_ready": table.is_ready(NOW, T),
+        "is_buried": table.is_buried(NOW, T),
+        "is_due": table.is_due(NOW, T),
+        "readied_state": table.readied_state(T),
     }
 
 

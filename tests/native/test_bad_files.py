@@ -214,19 +214,20 @@ def test_sub_queues_when_a_lost_file_tells_no_bounds_all_wait() -> None:
 # -- capacity ---------------------------------------------------------------------------------------
 
 
-def test_capacity_when_a_file_is_lost_counts_its_tasks(
+def test_put_with_a_capacity_when_a_file_is_lost_names_it_and_takes_go_on(
     tmp_path: Path, queue: Queue, other: Queue
 ) -> None:
     tube = queue.create_tube("work", "limfifottl", capacity=3)
     for number in range(3):
         tube.put(number)
-    with lost(tmp_path / "work", 1):
-        assert other["work"].put(3) is None
+    with lost(tmp_path / "work", 1) as file:
+        with pytest.raises(StoreError, match=file.name):
+            other["work"].put(3)
         assert told(other["work"].take_many(1)) == [1]
         task = other["work"].take(0)
         other["work"].ack(task.task_id)
-        assert other["work"].put(4) is not None
-        assert other["work"].put(5) is None
+    assert other["work"].put(4) is not None
+    assert other["work"].put(5) is None
     assert other.statistics("work")["tasks"]["total"] == 3
 
 

@@ -22,7 +22,7 @@ from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import Select
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.tube_table import TubeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 MINUTE = 60_000_000
 SEGMENTS = range(5, 12)
 R = row()
-READY = predicates.is_ready(NOW, None)
+TABLE = TubeTable("mail", 1, ("task_id",))
+READY = TABLE.is_ready(NOW)
 
 
 def ready(place: Place) -> Select:
@@ -71,7 +72,7 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
     place.take({13: [130]}, -130)
     assert files_of(place, mine) == {*SEGMENTS} - {5}
     # Its lease has ended by then.
-    assert files_of(place, predicates.is_ready(NOW + MINUTE, None)) == {*SEGMENTS, -50} - {5}
+    assert files_of(place, TABLE.is_ready(NOW + MINUTE)) == {*SEGMENTS, -50} - {5}
 
 
 # -- what runs without the library -------------------------------------------------------------------------

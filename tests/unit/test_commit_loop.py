@@ -265,7 +265,7 @@ def test_commit_when_the_engine_answers_ends_as_its_history_says_and_names_the_j
 
     assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
     assert run.executed == (2 if case.expect is None else 1)
-    assert run.loop.tally.total() == run.executed - 1
+    assert run.loop.conflicts() == run.executed - 1
     assert run.is_free()
     assert noted == [JVM] * run.executed
     # A plain answer ends the statement, even when its history cannot be read afterwards.
@@ -341,7 +341,7 @@ def test_reading_when_it_fails_is_told_as_it_is_and_nothing_is_sent(error: Excep
         run(attempt=fail)
 
     assert caught.value is error
-    assert (run.executed, run.loop.tally.total()) == (0, 0)
+    assert (run.executed, run.loop.conflicts()) == (0, 0)
 
 
 def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_sent() -> None:
@@ -355,7 +355,7 @@ def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_s
     run = Run([TWO])
 
     assert run(attempt=read) == 2
-    assert (run.executed, run.loop.tally.total()) == (1, 1)
+    assert (run.executed, run.loop.conflicts()) == (1, 1)
     assert run.steps == ["read", "conflicted", "read", "decided", "committed"]
 
 
@@ -402,7 +402,7 @@ def test_commit_when_others_always_come_first_gives_up_after_its_attempts(case: 
         run()
 
     assert caught.value.__cause__ is error
-    assert run.executed == run.loop.tally.total() == 3
+    assert run.executed == run.loop.conflicts() == 3
     # Two waits between three attempts, each at most twice the one before.
     assert run.wall.monotonic() == 1.0 + 2.0
     assert run.is_free()
@@ -417,7 +417,7 @@ def test_commit_without_retries_gives_up_at_the_first_conflict_and_is_counted_wi
         run.loop.run("take", run.table_lock, lambda: Plan(MERGE, lambda a: a), retries=False)
 
     assert run.executed == 1
-    assert run.loop.tally.total() == run.loop.tally.at(run.table_lock) == 1
+    assert run.loop.conflicts() == run.loop.conflicts(run.table_lock) == 1
 
 
 def test_commit_when_its_time_is_up_begins_no_further_attempt() -> None:

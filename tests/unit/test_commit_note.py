@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.arguments import TakeRequest
+from tubeq_spark.model.takes import TakeRequest
 from tubeq_spark.storage.spark.reads import find_commit
 from tubeq_spark.storage.statement import (
     Affected,

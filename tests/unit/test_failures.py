@@ -18,7 +18,7 @@ from tubeq_spark.model.failures import (
     kind_of,
 )
 from tubeq_spark.storage.arrow.evaluate import column, of_table
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import backoff_us
 
 BACKOFFS = st.builds(
     lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
@@ -58,7 +58,7 @@ def test_delay_when_computed_by_an_expression_is_the_same(
     import pyarrow as pa  # noqa: PLC0415  (quick to collect)
 
     expected = backoff.delay_us(attempts, task_id)
-    expression = predicates.backoff_us(backoff)
+    expression = backoff_us(backoff)
     row = pa.table({"task_id": [task_id], "attempts": pa.array([attempts], pa.int32())})
 
     assert column(expression, of_table(row), None, 1).to_pylist() == [expected]

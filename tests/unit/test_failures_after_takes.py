@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import NotTakenError, PutItem, Queue, QueueConfig, QueueStateError, StoreError
-from tubeq_spark.model.arguments import TakeRequest
+from tubeq_spark.model.takes import TakeRequest
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 from tubeq_spark.verbs import exchange

@@ -17,7 +17,7 @@ from tests import bad_values as no
 from tubeq_spark.clock import US
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError, SessionError
-from tubeq_spark.model import arguments, validation
+from tubeq_spark.model import validation
 from tubeq_spark.model.arguments import PutCall, prepare
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.options import TubeOptions, put_options, tube_options
@@ -122,7 +122,7 @@ def test_numbers_and_names_are_those_that_are_meant() -> None:
 
 def test_task_ids_of_very_many_when_one_is_named_twice_names_it() -> None:
     with pytest.raises(InvalidOptionError, match=r"^task_ids=199999: must be named once$"):
-        arguments.task_ids([*range(200_000), 199_999])
+        validation.task_ids([*range(200_000), 199_999])
 
 
 # -- options of puts and tubes ------------------------------------------------------------------------

@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 
 from tubeq_spark import InvalidOptionError
-from tubeq_spark.model.validation import old_pri
 from tubeq_spark.tarantool15.tasks import (
     USUAL_FIRST,
     USUAL_LAST,
     USUAL_PRI,
+    old_pri,
     priority_of,
     rank_before,
     rank_behind,
@@ -45,6 +45,6 @@ def test_ranks_before_and_behind_are_beyond_the_first_the_last_and_the_usual_one
 
 @pytest.mark.parametrize("bad", [-1, 256, 1.0, "1", True])
 def test_old_pri_when_it_is_none_is_refused(bad: object) -> None:
-    assert [old_pri("pri", value) for value in (0, 255)] == [0, 255]
+    assert [old_pri(value) for value in (0, 255)] == [0, 255]
     with pytest.raises(InvalidOptionError, match="0 to 255"):
-        old_pri("pri", bad)
+        old_pri(bad)

@@ -33,7 +33,8 @@ from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, row
 from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
-from tubeq_spark.storage.tables.row_clauses import clause_of, taking
+from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.storage.tables.take_writer import taking
 from tubeq_spark.task import TaskState
 
 #: The same rows, kept as done.

@@ -214,7 +214,8 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
     )
     loop = SimpleNamespace(run=lambda *call: call[-1]().finish(None))
     context = SimpleNamespace(
-        record=SimpleNamespace(name="mail", require_here=lambda: None),
+        record=SimpleNamespace(name="mail"),
+        require_here=lambda: None,
         capacity=None,
         max_attempts=None,
         table_lock=None,

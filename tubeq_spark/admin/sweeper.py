@@ -22,7 +22,7 @@ from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.tables.counts import waiting
 from tubeq_spark.verbs.expire import end_due, release_dead
 from tubeq_spark.verbs.limits import forget_moments
-from tubeq_spark.verbs.maintain import compact, fold_kept_keys, is_worth_compacting, remove_gone
+from tubeq_spark.verbs.maintain import compact, fold_kept_keys, remove_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +186,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep 
         forget_moments(ctx, now_us)
     removed = remove_gone(ctx) if found.gone else 0
     removed += fold_kept_keys(ctx)
-    compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0
+    compacted = compact(ctx) if ctx.is_crowded(found.tiny) else 0
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)
     if one_pass.files.remove(own):
         report.vacuumed.append(ctx.record.name)

@@ -58,7 +58,9 @@ def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None
         QueueStateError: The queue is not running.
         TubeNotFoundError: The tube was dropped.
     """
-    return tube._run(verb, name=name)  # noqa: SLF001  (as above)
+    if name is None:
+        return tube._read(verb)  # noqa: SLF001  (as above)
+    return tube._run(name, verb)  # noqa: SLF001  (as above)
 
 
 def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
@@ -121,8 +123,8 @@ def create(
         known = next((r for r in everything if r.is_live and r.name.lower() == folded), None)
         if known is None:
             for other in everything:
-                if other.is_live:
-                    other.require_here()
+                if other.is_live and other.moved_to is not None:
+                    raise other.was_moved()
             table = _make_unused(queue, new, {r.table.lower() for r in everything})
             record = TubeRecord(
                 new.name, table, 0, new.driver.name, new.options, queue.now_us(), owner

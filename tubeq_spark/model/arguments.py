@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -25,6 +23,7 @@ from tubeq_spark.task import PutItem, Task, TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 
     from tubeq_spark.model.failures import ErrorTexts
 
@@ -48,23 +47,6 @@ class PutCall:
     trace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TakeRequest:
-    """The request of a take.
-
-    Attributes:
-        count: The most tasks.
-        per_utube: The most tasks of one sub-queue.
-        utubes: The sub-queues from which it takes; `None` is all of them.
-        as_batch: Whether it takes a batch, whose rows are not read.
-    """
-
-    count: int
-    per_utube: int = 1
-    utubes: frozenset[str | None] | None = None
-    as_batch: bool = False
-
-
 def put_call(
     items: Iterable[Any], options: dict[str, Any], driver: Driver, trace: str | None = None
 ) -> PutCall:
@@ -77,9 +59,9 @@ def put_call(
     if isinstance(items, str | bytes | dict):
         msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
         raise TypeError(msg)
-    own = dict(options)
+    own = {name: value for name, value in options.items() if value is not None}
     given = own.pop("timeout", None)
-    unknown = own.keys() - PUT_OPTIONS.keys()
+    unknown = options.keys() - PUT_OPTIONS.keys() - {"timeout"}
     if unknown:
         msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
@@ -87,7 +69,7 @@ def put_call(
     if seconds and not driver.limited:
         validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
     given_items = list(items)
-    if len(given_items) > 1 and own.get("unique") is not None:
+    if len(given_items) > 1 and "unique" in own:
         # Only the first item would be added.
         validation.refuse("unique", own["unique"], "given to each PutItem, as there are several")
     return PutCall(given_items, own, seconds, trace)
@@ -101,7 +83,8 @@ def prepare(
     Raises:
         InvalidOptionError: An item is bad.
     """
-    defaults = put_options(call.options, driver.put_options, driver.name)
+    has = (driver.put_options, driver.name)
+    defaults = put_options(call.options, *has) if call.options else {}
     rows = []
     for place, item in enumerate(call.items):
         payload, put = item, defaults
@@ -109,7 +92,7 @@ def prepare(
             if isinstance(item, PutItem):
                 own = {name: getattr(item, name) for name in PUT_OPTIONS}
                 payload = item.data
-                put = {**defaults, **put_options(own, driver.put_options, driver.name)}
+                put = {**defaults, **put_options(own, *has)}
             data = encode(payload)
         except InvalidOptionError as error:
             if len(call.items) == 1:
@@ -118,38 +101,6 @@ def prepare(
             raise InvalidOptionError(msg) from None
         rows.append(new_task(put, tube, data, now_us, call.trace))
     return rows
-
-
-def timeout(value: Any) -> float | None:
-    """The seconds for which a take waits; `None` is forever."""
-    return None if value is None else validation.seconds("timeout", value)
-
-
-def take_request(
-    name: str, count: Any, per_utube: Any, driver: Driver, utube: Any = None
-) -> TakeRequest:
-    """Check the request of a take; `name` is the name of the argument with the number of tasks."""
-    if utube is not None and not driver.subqueues:
-        validation.refuse("utube", utube, f"None: a {driver.name} has no sub-queues")
-    asked = TakeRequest(
-        validation.count(name, count),
-        1 if per_utube is None else validation.count("per_utube", per_utube, least=1),
-        None if utube is None else validation.utubes(utube),
-    )
-    if asked.per_utube != 1 and not driver.subqueues:
-        validation.refuse("per_utube", per_utube, f"1: a {driver.name} has no sub-queues")
-    return asked
-
-
-def task_ids(given: Sequence[Any]) -> list[int]:
-    """The ids of tasks, none twice."""
-    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-        validation.refuse("task_ids", given, "a sequence of tasks, or of their task_ids")
-    ids = [validation.task_id(task_id) for task_id in given]
-    if len(set(ids)) != len(ids):
-        twice, _ = Counter(ids).most_common(1)[0]
-        validation.refuse("task_ids", twice, "named once")
-    return ids
 
 
 def release(delay: Any, error: ErrorTexts | None, driver: Driver) -> Release:

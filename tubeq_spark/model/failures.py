@@ -89,7 +89,7 @@ class Backoff:
         return self.steps()[-1] != (0, 0)
 
     def delay_us(self, attempts: int, task_id: int) -> int:
-        """The microseconds before a task is tried again. `storage.tables.predicates` renders the same.
+        """The microseconds before a task is tried again. `storage.tables.row_clauses` renders the same.
 
         Args:
             attempts: How often the task was taken.

@@ -252,8 +252,8 @@ def _refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name
             raise InvalidOptionError(msg)
 
 
-def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
-    """The rank of a task. In a tube with aging the one with the smaller rank comes first.
+def rank_of(created_us: int, pri: int, aging_us: int) -> int:
+    """The rank of a task in a tube with aging. The task with the smaller rank comes first.
 
     A program that has not yet seen `alter(aging=…)` puts tasks with the rank of a tube without aging, which is less
     than that of all others.
@@ -261,8 +261,6 @@ def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
     Args:
         created_us: The moment at which the task was put.
         pri: Its priority.
-        aging_us: The waiting time that counts as one step of priority; `None` in a tube without aging.
+        aging_us: The waiting time that counts as one step of priority.
     """
-    if aging_us is None:
-        return pri
     return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))

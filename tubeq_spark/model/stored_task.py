@@ -1,6 +1,6 @@
 """A task as it is stored, its new row, and the state machine of tasks.
 
-The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.predicates`), the
+The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.tube_table`), the
 sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
 """
 
@@ -11,7 +11,15 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tubeq_spark.clock import due, from_us, of_us, plus, seconds_from_us, us_from_seconds
+from tubeq_spark.clock import (
+    due,
+    from_us,
+    limited_us,
+    of_us,
+    plus,
+    seconds_from_us,
+    us_from_seconds,
+)
 from tubeq_spark.model import json_payload
 from tubeq_spark.model.options import TubeOptions, rank_of
 from tubeq_spark.task import Task, TaskState
@@ -249,6 +257,6 @@ def new_task(
         next_event=plus(now_us, delay) if delayed else expires_at,
         expires_at=expires_at,
         unique=put.get("unique"),
-        rank=rank_of(now_us, pri, tube.aging_us),
+        rank=pri if tube.aging is None else rank_of(now_us, pri, limited_us(tube.aging)),
         trace=trace,
     )

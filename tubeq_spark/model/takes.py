@@ -1,16 +1,58 @@
-"""Rules of takes: how long leases last, at which rate they may begin, and where a take begins beside its rivals."""
+"""Rules of takes: what they ask for, how long leases last, at which rate they may begin, and where a take begins."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.clock import US, due, plus, us_from_seconds
 from tubeq_spark.model import validation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRequest:
+    """The request of a take.
+
+    Attributes:
+        count: The most tasks.
+        per_utube: The most tasks of one sub-queue.
+        utubes: The sub-queues from which it takes; `None` is all of them.
+        as_batch: Whether it takes a batch, whose rows are not read.
+    """
+
+    count: int
+    per_utube: int = 1
+    utubes: frozenset[str | None] | None = None
+    as_batch: bool = False
+
+
+def take_request(
+    name: str, count: Any, per_utube: Any, utube: Any = None, *, plain_type: str | None = None
+) -> TakeRequest:
+    """Check the request of a take.
+
+    Args:
+        name: The name of the argument with the number of tasks.
+        count: The number of tasks.
+        per_utube: The most tasks of one sub-queue; `None` is 1.
+        utube: The sub-queues; `None` is all of them.
+        plain_type: The type of the tube if it has no sub-queues.
+    """
+    if utube is not None and plain_type is not None:
+        validation.refuse("utube", utube, f"None: a {plain_type} has no sub-queues")
+    asked = TakeRequest(
+        validation.count(name, count),
+        1 if per_utube is None else validation.count("per_utube", per_utube, least=1),
+        None if utube is None else validation.utubes(utube),
+    )
+    if asked.per_utube != 1 and plain_type is not None:
+        validation.refuse("per_utube", per_utube, f"1: a {plain_type} has no sub-queues")
+    return asked
+
 
 #: The most leases of a rate, because the moment of each lease is stored.
 MOST_TASKS = 1_000
@@ -130,7 +172,7 @@ class NewLease:
     headroom_us: int = 0
 
     def end(self, ttr_us: int | None) -> int | None:
-        """The end of a lease; `None` is never. `storage.tables.predicates` has the same as an expression."""
+        """The end of a lease; `None` is never. `storage.tables.take_writer` has the same as an expression."""
         if ttr_us is None:
             return None
         return plus(self.at_us, max(ttr_us, ttr_us - ttr_us // UNNOTICED + self.headroom_us))

@@ -13,7 +13,8 @@ import numbers
 import operator
 import re
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeVar
 
@@ -81,6 +82,11 @@ def seconds(argument: str, value: Any) -> float:
     return number(argument, value, "a finite number of seconds, >= 0, or a timedelta")
 
 
+def timeout(value: Any) -> float | None:
+    """The seconds for which a take waits; `None` is forever."""
+    return None if value is None else seconds("timeout", value)
+
+
 def number(argument: str, value: Any, allowed: str = "a finite number >= 0") -> float:
     """A finite number, >= 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -107,11 +113,6 @@ def lease(argument: str, value: Any) -> float:
 def pri(argument: str, value: Any) -> int:
     """A priority."""
     return count(argument, value, 0, PRI_MAX, f"a whole number from 0 (the highest) to {PRI_MAX}")
-
-
-def old_pri(argument: str, value: Any) -> int:
-    """A priority of the 1.5 dialect."""
-    return count(argument, value, 0, 255, "a whole number from 0 to 255 (the highest)")
 
 
 def attempts(argument: str, value: Any) -> int:
@@ -173,6 +174,17 @@ def task_id(value: Any) -> int:
     if isinstance(value, Task):
         return value.task_id
     return _integer("task_id", value, "a Task, or its task_id")
+
+
+def task_ids(given: Sequence[Any]) -> list[int]:
+    """The ids of tasks, none twice."""
+    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+        refuse("task_ids", given, "a sequence of tasks, or of their task_ids")
+    ids = [task_id(each) for each in given]
+    if len(set(ids)) != len(ids):
+        twice, _ = Counter(ids).most_common(1)[0]
+        refuse("task_ids", twice, "named once")
+    return ids
 
 
 def utube(argument: str, value: Any) -> str:
@@ -314,11 +326,6 @@ def require_running(state: QueueState) -> None:
         said = {QueueState.ENDING: "is being closed", QueueState.WAITING: "was closed"}
         msg = f"the queue {said.get(state, 'is not open yet')}"
         raise QueueStateError(msg)
-
-
-def loss_without_repair() -> InvalidOptionError:
-    """The error for `accept_loss` without `repair`."""
-    return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
 
 
 def in_other_state(

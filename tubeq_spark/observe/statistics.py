@@ -146,7 +146,7 @@ def measure(
         with left_out(queue, ctx.record.name):
             found[ctx.record.name] = measure_tube(ctx, calls, ending_us)
     tubes = dict(sorted(found.items()))
-    return QueueMetrics(queue.clock.now(), tubes, queue.loop.tally.total())
+    return QueueMetrics(queue.clock.now(), tubes, queue.loop.conflicts())
 
 
 def measure_tube(
@@ -169,7 +169,7 @@ def measure_tube(
         leases_ending=tasks.leases_ending,
         unswept=tasks.unswept,
         unswept_age=_age(tasks.unswept_since_us, now_us),
-        conflicts=ctx.queue.loop.tally.at(ctx.table_lock),
+        conflicts=ctx.queue.loop.conflicts(ctx.table_lock),
         calls=calls_of(ctx.record.id, calls),
         commits=table.version,
         last_commit=from_us(table.committed_us),

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -59,20 +60,19 @@ class PayloadCodec:
         """Convert payloads with these columns, or any JSON values."""
         self.payload = payload
         self.arrow_type = None if payload is None else stored_type(payload)
+        #: The stored form of a payload. It raises `InvalidOptionError` if the payload would not come back equal.
+        self.encode: Callable[[Any], Any] = (
+            json_payload.encode if payload is None else partial(_encoded, payload=payload)
+        )
 
-    def encode(self, data: Any) -> Any:
-        """The stored form of a payload. Missing columns are NULL.
 
-        Raises:
-            InvalidOptionError: The payload would not come back equal.
-        """
-        if self.payload is None:
-            return json_payload.encode(data)
-        try:
-            given = _named(data, self.payload, "")
-            return {part.name: _stored(given.get(part.name), part) for part in self.payload}
-        except _MisfitError as error:
-            raise InvalidOptionError(f"data={shown(data)}: {error}") from None
+def _encoded(data: Any, payload: pa.StructType) -> dict[str, Any]:
+    """The columns of a typed payload. Missing ones are NULL."""
+    try:
+        given = _named(data, payload, "")
+        return {part.name: _stored(given.get(part.name), part) for part in payload}
+    except _MisfitError as error:
+        raise InvalidOptionError(f"data={shown(data)}: {error}") from None
 
 
 # -- values of Python -----------------------------------------------------------------------------

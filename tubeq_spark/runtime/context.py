@@ -19,7 +19,7 @@ from tubeq_spark.runtime.events import DONE, Counters, TubeEvents
 from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
-from tubeq_spark.storage.commit_loop import CommitLoop, LoopTally
+from tubeq_spark.storage.commit_loop import CommitLoop
 from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.committer import LogReaders
@@ -50,6 +50,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+#: A compaction leaves out this many segments at the head of the tube, because takes use them.
+HEAD = 4
+#: A segment with more bytes is not tiny.
+TINY_BYTES = 256 << 10
+#: Tiny segments are counted at every this many versions of the table.
+_EVERY = 16
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -133,10 +139,14 @@ class QueueContext:
             self.readers.enter()
         self.counters = counters = Counters()
         self.held_tasks = HeldTasks()
-        tally = LoopTally(
-            lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
+        self.loop = CommitLoop(
+            engine,
+            config,
+            SystemClock(),
+            self.random.random,
+            lambda: str(session.uuid),
+            lambda tube, tasks: counters.add(tube, DONE, tasks),
         )
-        self.loop = CommitLoop(engine, config, SystemClock(), self.random.random, tally)
         table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
         self.sessions = Sessions(engine, table, self.loop, table_lock, self.random)
         self.slots = Slots(engine, table, self.loop, table_lock, self.random)
@@ -192,13 +202,14 @@ class QueueContext:
             on_spark: Whether it uses Spark, whatever runs the row verbs.
             then: Called by the calling thread after the verb has ended, also by an error.
         """
-        engine = (self.spark if on_spark else None) or self.engine
 
         def patient() -> T:
             with self.engine.patience():
                 return verb()
 
-        return uninterrupted(patient, carried=engine.carried, then=then)
+        spark = self.spark if on_spark or self.engine is self.spark else None
+        carried = None if spark is None else spark.carried
+        return uninterrupted(patient, carried=carried, then=then)
 
     def require_running(self) -> None:
         """Refuse a verb outside RUNNING, and in a forked process.
@@ -302,6 +313,11 @@ class TubeContext:
         """How many tasks the tube may hold."""
         return self.record.options.capacity if self.tube_type.limited else None
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether takes have limits, so that they rest on gates: sub-queues, or `most_taken`."""
+        return self.tube_type.subqueues or self.record.options.most_taken is not None
+
     def seen(
         self, rows: Sequence[StoredTask], now_us: int, over: Collection[str] = ()
     ) -> list[StoredTask | None]:
@@ -314,6 +330,27 @@ class TubeContext:
         """
         return rows_at(rows, self.table.state(now_us, over))
 
+    def is_crowded(self, tiny: int | None = None) -> bool:
+        """Whether the tube has so many tiny segments that a compaction is worth it.
+
+        Args:
+            tiny: Their number. `None` counts them after every sixteenth version, on engines that count them cheaply.
+        """
+        config = self.queue.config
+        if tiny is None:
+            tables, of = self.queue.engine.tables, self.table.name
+            tiny = tables.small_segments(of, config.fold_rows, TINY_BYTES, _EVERY)
+        return tiny - HEAD > config.fold_segments
+
+    def require_here(self) -> None:
+        """Refuse to change a tube that is used at another place.
+
+        Raises:
+            TubeMovedError: It was moved.
+        """
+        if self.record.moved_to is not None:
+            raise self.record.was_moved()
+
     def require_there(self, *, look: bool = False) -> None:
         """Refuse a verb on a tube that was dropped.
 
@@ -324,10 +361,12 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        on_spark = self.queue.engine.committing_jvm() is not None
-        if look and on_spark:
+        is_dropped = self.table_lock.is_dropped
+        if look and self.queue.engine.committing_jvm() is not None:
             self.queue.registry.current(self.record)
-        if self.table_lock.is_dropped or (look and not on_spark and self.reader.is_dropped()):
+        elif look and not is_dropped:
+            is_dropped = self.reader.is_dropped()
+        if is_dropped:
             raise validation.was_dropped(self.record.name)
 
 

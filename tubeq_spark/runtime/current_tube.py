@@ -46,41 +46,49 @@ class CurrentTube:
         #: The record is no older than this moment.
         self.read_at = read_at
 
-    def run(
-        self, verb: Callable[[TubeContext], T], *, name: str | None = None, on_spark: bool = False
-    ) -> T:
-        """Run a verb as a program calls it: with the newest context, traced, and then call the callback.
-
-        An interrupt leaves nothing half done (`uninterrupted`).
+    def run(self, name: str, verb: Callable[[TubeContext], T], *, on_spark: bool = False) -> T:
+        """Run a verb that writes: as `read` does, and traced.
 
         Args:
+            name: The name of its span, if the program wants one.
             verb: The verb.
-            name: The name of its span, if the program wants one; `None` for a verb that only reads.
             on_spark: Whether it uses Spark, whatever runs the row verbs.
+
+        Raises:
+            TubeMovedError: The tube was moved to another place. The other errors are those of `read`.
+        """
+
+        def here(ctx: TubeContext) -> T:
+            ctx.require_here()
+            return verb(ctx)
+
+        ctx = self.ctx
+        # The span is made before the verb ends: after its end an interrupt would lose its result.
+        traced = ctx.queue.traces.of_verb(ctx.record, name, lambda: self._of_newest(here))
+        return ctx.queue.uninterrupted(traced, on_spark=on_spark, then=ctx.events.notify)
+
+    def read(self, verb: Callable[[TubeContext], T], *, on_spark: bool = False) -> T:
+        """Run a verb as a program calls it: with the newest context, and then call the callback.
+
+        An interrupt leaves nothing half done (`uninterrupted`).
 
         Raises:
             QueueStateError: The queue is not running.
             TubeNotFoundError: The tube was dropped.
-            TubeMovedError: The verb writes, and the tube was moved to another place.
             StoreError: Spark cannot be reached, and nothing was sent to it.
         """
-        ctx = self.ctx
-        queue = ctx.queue
+        return self.ctx.queue.uninterrupted(
+            lambda: self._of_newest(verb), on_spark=on_spark, then=self.ctx.events.notify
+        )
 
+    def _of_newest(self, verb: Callable[[TubeContext], T]) -> T:
         def of_newest() -> T:
             newest = self.newest()
             newest.require_there()
-            if name is not None:
-                newest.record.require_here()
             return verb(newest)
 
-        def run() -> T:
-            queue.require_running()
-            return translated(ctx, of_newest)
-
-        # The span is made before the verb ends: after its end an interrupt would lose its result.
-        traced = run if name is None else queue.traces.of_verb(ctx.record, name, run)
-        return queue.uninterrupted(traced, on_spark=on_spark, then=ctx.events.notify)
+        self.ctx.queue.require_running()
+        return translated(self.ctx, of_newest)
 
     def newest(self) -> TubeContext:
         """The context by a record that was read within the last four seconds. No commit.
@@ -116,7 +124,8 @@ class CurrentTube:
         """Change options of the tube. Commits and errors: as `Tube.alter`."""
 
         def change(current: TubeRecord) -> TubeRecord:
-            current.require_here()
+            if current.moved_to is not None:
+                raise current.was_moved()
             driver = self.ctx.tube_type
             options = altered(current.options, given, driver.tube_options, driver.name)
             if options.aging != current.options.aging and self.ctx.reader.ids(

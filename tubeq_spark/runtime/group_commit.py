@@ -11,7 +11,7 @@ from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.storage.uninterrupted import for_others
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
@@ -21,17 +21,6 @@ Result = TypeVar("Result")
 _GATHERING = 0.1
 _clock = SystemClock()
 _INTERRUPTED = "the thread that committed for several was interrupted; it may have landed"
-
-
-def each(run: Callable[[Request], Result], requests: Iterable[Request]) -> list[Result | Exception]:
-    """Run the requests of a group one by one; each has its own result or error."""
-    results: list[Result | Exception] = []
-    for request in requests:
-        try:
-            results.append(run(request))
-        except Exception as error:  # noqa: BLE001  (it is that request's own, whatever it is)
-            results.append(error)
-    return results
 
 
 class _Entry(Generic[Request, Result]):

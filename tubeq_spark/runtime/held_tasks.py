@@ -229,19 +229,16 @@ class UnknownTakes:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for until, give_back in waiting:
-            if not _is_given_back(give_back, is_last=self._seconds() >= until):
+            is_last = self._seconds() >= until
+            try:
+                is_over = give_back() or is_last
+            except Exception:
+                log.warning("a take of which nobody can tell is looked for again", exc_info=True)
+                is_over = False
+            if not is_over:
                 with self._lock:
                     self._waiting.append((until, give_back))
 
     def _seconds(self) -> float:
         # The wall clock may jump.
         return self._clock.monotonic()
-
-
-def _is_given_back(give_back: Callable[[], bool], *, is_last: bool) -> bool:
-    """Whether the search is over: the tasks are given back, or this was the last look and there are none."""
-    try:
-        return give_back() or is_last
-    except Exception:
-        log.warning("a take of which nobody can tell is looked for again", exc_info=True)
-        return False

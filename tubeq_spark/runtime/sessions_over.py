@@ -123,7 +123,8 @@ class ExpiredSessionCache:
         is_young = age_us < min(_YOUNG_US, self._interval_us)
         if not is_due and is_young and not self._may_come_back:
             return
-        look = self._begin()
+        self._begun += 1
+        look = self._begun
         version = self._session.sessions.version()
         if not is_due and version is None and age_us < self._interval_us:
             return
@@ -132,14 +133,10 @@ class ExpiredSessionCache:
         else:
             self._read_us, self._done = now_us, look
 
-    def _begin(self) -> int:
-        """Count a check or a read, and return its number."""
-        self._begun += 1
-        return self._begun
-
     def _read(self, now_us: int, version: int | None) -> None:
         """Read the sessions. `version` is from before the read, so later commits cause one more read."""
-        look = self._begin()
+        self._begun += 1
+        look = self._begun
         self._sessions = self._session.sessions.views()
         self._read_us, self._seen, self._done = now_us, version, look
         skew_us = self._session.skew_us

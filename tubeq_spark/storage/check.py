@@ -10,7 +10,7 @@ from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import CheckReport
-from tubeq_spark.model.validation import loss_without_repair, no_queue
+from tubeq_spark.model.validation import no_queue, refuse
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, examine, repaired
@@ -64,7 +64,7 @@ def check(
             cannot be locked or written.
     """
     if accept_loss and not repair:
-        raise loss_without_repair()
+        refuse("accept_loss", accept_loss, "False without repair=True: it says how far to repair")
     if repair and local_directory(opened.uri) is None:
         msg = f"only tables on local files are repaired, and {opened.location.text} is not there"
         raise StoreError(msg)

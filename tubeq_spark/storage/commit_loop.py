@@ -78,40 +78,6 @@ class CallCounts:
 call_counts: ContextVar[CallCounts | None] = ContextVar("tubeq_call", default=None)
 
 
-class LoopTally:
-    """The state that all loops of a queue object share: its session, and conflicts."""
-
-    def __init__(
-        self,
-        session: Callable[[], str] = lambda: "",
-        count_ended: Callable[[int, int], None] = lambda _tube, _tasks: None,
-    ) -> None:
-        """Start at zero.
-
-        Args:
-            session: Returns the session, for the notes in the history.
-            count_ended: Counts ended tasks of a tube, if their commit does not.
-        """
-        self.session, self.count_ended = session, count_ended
-        self._conflicts: WeakKeyDictionary[TableLock, int] = WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def conflicted(self, table_lock: TableLock) -> None:
-        """Count a conflict in a table."""
-        with self._lock:
-            self._conflicts[table_lock] = self._conflicts.get(table_lock, 0) + 1
-
-    def at(self, table_lock: TableLock) -> int:
-        """The number of conflicts in a table."""
-        with self._lock:
-            return self._conflicts.get(table_lock, 0)
-
-    def total(self) -> int:
-        """The number of all conflicts, including those in system tables."""
-        with self._lock:
-            return sum(self._conflicts.values())
-
-
 class CommitLoop:
     """Runs operations of one queue object."""
 
@@ -121,7 +87,8 @@ class CommitLoop:
         config: QueueConfig,
         wall: Clock,
         uniform: Callable[[], float],
-        tally: LoopTally | None = None,
+        session: Callable[[], str] = lambda: "",
+        count_ended: Callable[[int, int], None] = lambda _tube, _tasks: None,
     ) -> None:
         """Commit through `engine`.
 
@@ -130,7 +97,8 @@ class CommitLoop:
             config: The settings for retries, and the observer.
             wall: Real time, because a wait after a conflict is not a wait for tasks.
             uniform: Returns random numbers from 0 to 1, for the jitter of waits.
-            tally: Counts conflicts; a new one by default.
+            session: Returns the session, for the notes in the history.
+            count_ended: Counts ended tasks of a tube, if their commit does not.
         """
         self._engine, self._config = engine, config
         self._wall, self._uniform = wall, uniform
@@ -138,7 +106,10 @@ class CommitLoop:
         self._retry_waits = RetryWaits(
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
-        self.tally = tally or LoopTally()
+        self._session, self._count_ended = session, count_ended
+        #: The numbers of lost conflicts.
+        self._conflicts: WeakKeyDictionary[TableLock, int] = WeakKeyDictionary()
+        self._counting = threading.Lock()
         self._process = os.getpid()
         #: The table of each table lock, once it was opened or committed to.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
@@ -194,7 +165,8 @@ class CommitLoop:
                     return self._once(note, table_lock, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
-                self.tally.conflicted(table_lock)
+                with self._counting:
+                    self._conflicts[table_lock] = self._conflicts.get(table_lock, 0) + 1
                 if self._config.traces and (counts := call_counts.get()) is not None:
                     counts.conflicts += 1
                 self._observer("conflicted", operation)
@@ -205,6 +177,13 @@ class CommitLoop:
                         f"{operation}: others committed first, retries used up; nothing was written"
                     ) from stale.__cause__
                 self._wall.sleep(wait)
+
+    def conflicts(self, table_lock: TableLock | None = None) -> int:
+        """The number of conflicts in a table, or in all tables, that this queue object has lost."""
+        with self._counting:
+            if table_lock is not None:
+                return self._conflicts.get(table_lock, 0)
+            return sum(self._conflicts.values())
 
     def _rivals(self, table_lock: TableLock) -> int:
         table = self._tables.get(table_lock)
@@ -236,7 +215,7 @@ class CommitLoop:
         note = replace(
             note,
             # The decision may have begun a new session.
-            session=self.tally.session(),
+            session=self._session(),
             tasks=plan.statement.tasks,
             at_us=plan.at_us,
             base=read.get(plan.statement.table),
@@ -250,7 +229,7 @@ class CommitLoop:
             self._sync(note, table_lock)
         ended = plan.statement.ended
         if ended is not None and not self._engine.counts_ended:
-            self.tally.count_ended(ended.tube, ended.count_of(affected))
+            self._count_ended(ended.tube, ended.count_of(affected))
         try:
             return plan.finish(affected)
         except Exception as error:

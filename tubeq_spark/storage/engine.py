@@ -12,7 +12,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.statement import NEWEST, Affected, Commit, Note, Statement, newest_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -127,7 +127,7 @@ class Tables(Protocol):
 
     def show_taken_utubes(self, table: str) -> None:
         """Show the taken sub-queues of a tube by a view `<tube>_taken_utubes`, if the table has a name in a catalog."""
-        del table
+        return
 
     def properties(self, table: str) -> Mapping[str, str | None]:
         """The properties of a table."""
@@ -143,7 +143,6 @@ class Tables(Protocol):
 
     def is_catalog_managed(self, table: str) -> bool:
         """Whether the catalog manages a table's commits, and alone may clean it up."""
-        del table
         return False
 
     def extent(self, table: str) -> Extent:
@@ -152,7 +151,6 @@ class Tables(Protocol):
 
     def version(self, table: str) -> int | None:
         """A table's newest version, if it is cheap to get; else `None`."""
-        del table
         return None
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
@@ -166,7 +164,6 @@ class Tables(Protocol):
             table: The table.
             look: Whether to search also for files that no read has met, by the lengths of all files.
         """
-        del table, look
         return ()
 
     def store_of(self, uri: str) -> Store:
@@ -182,7 +179,6 @@ class Tables(Protocol):
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The log's statistics of all data files of a tube; `None` if they are not cheap to get, or a file is bad."""
-        del table
         return None
 
     def rivals(self, table: str) -> int:
@@ -190,12 +186,10 @@ class Tables(Protocol):
 
         This reads nothing.
         """
-        del table
         return 0
 
     def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
         """The data files of a tube, sorted by the log's statistics of integer columns; `None` as for `told_files`."""
-        del table, order
         return None
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
@@ -207,17 +201,14 @@ class Tables(Protocol):
             size: A small segment has at most this many bytes.
             every: They are counted at every this many versions; at other versions the result is 0.
         """
-        del table, rows, size, every
         return 0
 
     def data_files(self, table: str) -> int:
         """The number of known data files, if it is cheap to get; else 0."""
-        del table
         return 0
 
     def ended(self, table: str, tube: int) -> int:
         """The total of tasks of a tube that commits have ended; 0 if sessions count them."""
-        del table, tube
         return 0
 
     def commits(self, table: str, limit: int) -> list[Commit]:
@@ -236,7 +227,6 @@ class Tables(Protocol):
 
     def overwrites(self, location: str) -> str | None:
         """The reason why no queue is safe at a location whose storage overwrites commits; else `None`."""
-        del location
         return None
 
     def has_payload(self, table: str, payload: str | None) -> bool:
@@ -253,7 +243,6 @@ class Tables(Protocol):
 
     def refused_columns(self, error: BaseException) -> str | None:
         """The reason why a table cannot have its columns; `None` if its creation failed for another reason."""
-        del error
         return None
 
 
@@ -280,10 +269,6 @@ class Engine(Protocol):
         """Release its resources."""
         ...
 
-    def carried(self, run: Callable[[], T]) -> Callable[[], T]:
-        """Wrap `run` so that it does the same in another thread."""
-        return run
-
     def patience(self) -> AbstractContextManager[None]:
         """Run a block as one verb, whose requests to an object store share one limit of lost time.
 
@@ -300,7 +285,7 @@ class Engine(Protocol):
 
     def committing_jvm(self) -> Committer | None:
         """The JVM in which statements run; `None` if they run in this process."""
-        return None
+        ...
 
     def reading(self) -> AbstractContextManager[None]:
         """Run a block that reads, and turn errors of the engine into `StoreError`."""

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import TypeAlias, TypedDict, cast
 
 from tubeq_spark.storage import expression as nodes
-from tubeq_spark.storage.expression import Expression, Type
+from tubeq_spark.storage.expression import Column, Expression, Type, all_of, any_of, row
+from tubeq_spark.storage.statement import MOST_NAMED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,3 +231,21 @@ def column_names_in(part: object) -> set[str]:
             return set[str]().union(*map(column_names_in, part))
         case _:
             return set()
+
+
+def one_of(column: Column, values: Collection[int] | Collection[str], kind: Type) -> Expression:
+    """Rows with one of some values of a column, at least one."""
+    if len(values) <= MOST_NAMED:
+        return column.is_in(values)
+    # With a range, file statistics skip files that a join alone would read.
+    return all_of(column >= min(values), column <= max(values), Among(column, values, kind))
+
+
+def of_utubes(utubes: Collection[str | None]) -> Expression:
+    """Rows of these sub-queues; NULL may be one of them."""
+    utube = row().utube
+    if len(utubes) > MOST_NAMED:
+        return Among(utube, utubes, Type.STRING)
+    texts = [name for name in utubes if name is not None]
+    named_ones: list[Expression] = [utube.is_in(texts)] if texts else []
+    return any_of(*named_ones, utube.is_null()) if None in utubes else any_of(*named_ones)

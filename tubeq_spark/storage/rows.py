@@ -26,7 +26,7 @@ from tubeq_spark.storage.arrow.columns import (
 )
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import Column, Micros, Moment, Type, case, integer, literal, row
-from tubeq_spark.storage.tables.predicates import of_utubes
+from tubeq_spark.storage.query import of_utubes
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
 if TYPE_CHECKING:

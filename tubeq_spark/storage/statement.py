@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.model.arguments import TakeRequest
+    from tubeq_spark.model.takes import TakeRequest
     from tubeq_spark.storage.expression import Compared, Expression
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Shape

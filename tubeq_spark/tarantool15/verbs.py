@@ -30,10 +30,10 @@ from tubeq_spark.tarantool15.tasks import (
 )
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import put
-from tubeq_spark.verbs.settle import Decision, Verb, settle
+from tubeq_spark.verbs.settle import Verb, fresh, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.runtime.context import TubeContext
 
@@ -127,9 +127,9 @@ def _become(
     """
     event = "done" if data else "release"
 
-    def change(now: Decision) -> Become:
-        row = replace(after(now.rows[0], now.now_us), since=now.now_us)
-        return Become(now.fresh(), row, data=data, event=event)
+    def change(ctx: TubeContext, now_us: int, rows: Sequence[StoredTask]) -> Become:
+        row = replace(after(rows[0], now_us), since=now_us)
+        return Become(fresh(ctx), row, data=data, event=event)
 
     verb = Verb(name, change, "" if data else "release", by_holder=True)
     return settle(ctx, verb, [task_id])[0]

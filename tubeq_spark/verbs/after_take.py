@@ -25,7 +25,7 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import QueueState, Task, TaskState
 from tubeq_spark.verbs.expire import without_gone
-from tubeq_spark.verbs.settle import GIVE_BACK, Decision, settlement
+from tubeq_spark.verbs.settle import GIVE_BACK, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -207,9 +207,9 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         places = ctx.reader.places(ctx.table.is_held(owner, take_ids))
         if not places.num_rows:
             return Plan(None, lambda _: 0)
-        decision = Decision(ctx, ctx.queue.now_us())
-        statement = settlement(ctx, places, GIVE_BACK.change(decision))
-        return Plan(statement, lambda affected: affected.total, decision.now_us)
+        now_us = ctx.queue.now_us()
+        statement = settlement(ctx, places, GIVE_BACK.change(ctx, now_us, ()))
+        return Plan(statement, lambda affected: affected.total, now_us)
 
     given_back = ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
     ctx.queue.held_tasks.drop(take_ids)

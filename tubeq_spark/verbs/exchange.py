@@ -13,7 +13,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
-from tubeq_spark.model.arguments import TakeRequest
+from tubeq_spark.model.takes import TakeRequest
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.after_take import give_up_all

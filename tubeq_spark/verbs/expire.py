@@ -245,21 +245,6 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     return release_dead(ctx, owners, DeadSessionJudge(queue.session, now_us))
 
 
-def end_dead_sessions_if_news(ctx: TubeContext) -> None:
-    """Release tasks of ended sessions before a take, because they may come first in the order.
-
-    Usually it makes no commit, and reads only newer commits to the table of sessions. If a session is over, it
-    does what `end_dead_sessions` does.
-    """
-    queue = ctx.queue
-    now_us = queue.now_us()
-    # A session that ends during the search is left to the next one.
-    over = queue.lapsed.over(now_us)
-    if not over <= queue.lapsed.looked[ctx.record.id]:
-        end_dead_sessions(ctx, now_us, there=False)
-        queue.lapsed.looked[ctx.record.id] = over
-
-
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:
     """Release the tasks of those owners that are dead; return the number of tasks."""
     return sum(release_taken(ctx, owner, SESSION_ENDED) for owner in owners if dead.is_dead(owner))

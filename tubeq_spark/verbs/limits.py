@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,16 +25,16 @@ from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.log.actions import DamagedFileError
-from tubeq_spark.storage.rows import GateIncrements, GatesSeen
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.rows import GateIncrements, GatesSeen
 
 log = logging.getLogger(__name__)
 #: In one of so many seconds a session also takes from the gate of the first task, whoever has it.
@@ -52,8 +52,8 @@ class TakeLimits:
     """
 
     options: TubeOptions
-    now_us: int = 0
-    seen: GatesSeen = field(default_factory=GatesSeen)
+    now_us: int
+    seen: GatesSeen
 
     @property
     def tasks_left(self) -> int | None:
@@ -132,8 +132,6 @@ class TakeLimits:
 
     def increments(self, quota: Mapping[str | None, int]) -> GateIncrements:
         """The gates that a take of these sub-queues increments, and the moments of the leases that it begins."""
-        if not self.seen.numbers:
-            return GateIncrements()
         texts: dict[str | None, str | None] = {}
         if remembers(self.options):
             kept = 1 if self.options.rate is None else self.options.rate.tasks
@@ -160,18 +158,18 @@ def read_limits(ctx: TubeContext, now_us: int, acked: Iterable[StoredTask] = ())
     return TakeLimits(options, now_us, seen)
 
 
-def settled_limits(ctx: TubeContext, acked: Sequence[StoredTask] = ()) -> TakeLimits | None:
+def settled_limits(
+    ctx: TubeContext, now_us: int, acked: Sequence[StoredTask] = ()
+) -> TakeLimits | None:
     """The limits for one decision of a take; `None` if something had to be written first.
 
     Usually no commit; one for the first gates, or for ended leases.
 
     Args:
-        ctx: The tube.
+        ctx: The tube, which has limits.
+        now_us: The moment.
         acked: The tasks that the same commit acks.
     """
-    now_us = ctx.queue.now_us()
-    if not ctx.tube_type.subqueues and ctx.record.options.most_taken is None:
-        return TakeLimits(ctx.record.options, now_us)
     limits = read_limits(ctx, now_us, acked)
     if not limits.seen.numbers:
         _begin(ctx, now_us)

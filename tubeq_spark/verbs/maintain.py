@@ -15,6 +15,7 @@ from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Every, Move, Older, Remove
 from tubeq_spark.model.ids import within
+from tubeq_spark.runtime.context import HEAD, TINY_BYTES
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.rows import SegmentSpan, whole_segments
 from tubeq_spark.task import TaskState
@@ -97,17 +98,8 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
     return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
 
 
-#: A compaction leaves out this many segments at the head of the tube, because takes use them.
-_HEAD = 4
-#: A check whether to compact is made at every this many versions of the table.
-_EVERY = 16
-#: A segment with more bytes is not tiny, and a compaction merges at most this many bytes.
-_TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
-
-
-def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
-    """Whether this number of tiny segments is too many."""
-    return tiny - _HEAD > ctx.queue.config.fold_segments
+#: A compaction merges at most this many bytes.
+_MOST_BYTES = 16 << 20
 
 
 def compact(ctx: TubeContext) -> int:
@@ -119,7 +111,7 @@ def compact(ctx: TubeContext) -> int:
     config = ctx.queue.config
 
     def attempt() -> Plan[int]:
-        tiny = _tiny(ctx)[_HEAD:]
+        tiny = _tiny(ctx)[HEAD:]
         if len(tiny) <= config.fold_segments:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
@@ -145,7 +137,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
     config, tables = ctx.queue.config, ctx.queue.engine.tables
     few = ctx.reader.tiny_segments(config.fold_rows, config.segment_rows)
     sizes = tables.segment_bytes(ctx.table.name, few) if few else {}
-    return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
+    return within([(segment, sizes.get(segment, 0)) for segment in few], TINY_BYTES, _MOST_BYTES)
 
 
 def fold_kept_keys(ctx: TubeContext) -> int:
@@ -180,17 +172,11 @@ def _without_keys(ctx: TubeContext, until_us: int | None = None) -> Plan[int]:
     return Plan(statement, lambda affected: affected.deleted, now_us)
 
 
-def compact_at_times(ctx: TubeContext) -> None:
-    """Compact after a verb that made a segment, on engines that count small segments cheaply.
-
-    After every sixteenth version, the program that committed it checks. A failure is left to a sweep.
-    """
-    tables, rows = ctx.queue.engine.tables, ctx.queue.config.fold_rows
+def compact_crowded(ctx: TubeContext) -> None:
+    """Compact a crowded tube after a verb that made a segment. A failure is left to a sweep."""
     try:
-        tiny = tables.small_segments(ctx.table.name, rows, _TINY_BYTES, _EVERY)
-        if is_worth_compacting(ctx, tiny):
-            compact(ctx)
-            fold_kept_keys(ctx)
+        compact(ctx)
+        fold_kept_keys(ctx)
     except TubeqError:
         log.warning("tube %s was not compacted", ctx.record.name, exc_info=True)
 

@@ -29,7 +29,7 @@ from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import PutsSeen, insert_schema, insert_table, with_key_rows
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.maintain import compact_at_times
+from tubeq_spark.verbs.maintain import compact_crowded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -104,7 +104,8 @@ def put_group(
     of_ids = {task.task_id: task for task in tasks}
     if tasks:
         ctx.table_lock.wake_takes()
-        compact_at_times(ctx)
+        if ctx.is_crowded():
+            compact_crowded(ctx)
 
     def task(row: StoredTask) -> Task:
         # A task may be the result of several items, and each result has a payload of its own.
@@ -193,7 +194,7 @@ def _plan(
     appends: bool,
 ) -> Plan[T | None]:
     """Plan one attempt; its result is `None` if ended tasks must be removed first."""
-    ctx.record.require_here()
+    ctx.require_here()
     now_us, capacity = ctx.queue.now_us(), ctx.capacity
     seen, free = None, None
     if has_keys or capacity is not None:

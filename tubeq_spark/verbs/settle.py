@@ -28,14 +28,13 @@ from tubeq_spark.model.changes import (
     released,
 )
 from tubeq_spark.model.takes import NewLease
-from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.rows import places_of
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import Affected, Ended, Statement
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.maintain import compact_at_times
+from tubeq_spark.verbs.maintain import compact_crowded
 from tubeq_spark.verbs.read import matching
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: If one candidate of a take is unreadable, this many are checked, so that one commit buries many.
-_LOOK_AHEAD = 1_000
 #: The most tasks of one commit of `delete_where`.
 _DELETED = 10_000
 
@@ -58,25 +55,9 @@ _DELETED = 10_000
 # -- the verbs ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What a verb makes its change from.
-
-    Attributes:
-        ctx: The tube.
-        now_us: The moment.
-        owner: The session that holds the tasks, if only the holder may run the verb.
-        rows: The rows, if they were read.
-    """
-
-    ctx: TubeContext
-    now_us: int
-    owner: str = ""
-    rows: Sequence[StoredTask] = ()
-
-    def fresh(self) -> int:
-        """A segment that was never used."""
-        return self.ctx.queue.session.segments(1)[0]
+def fresh(ctx: TubeContext) -> int:
+    """A segment that was never used."""
+    return ctx.queue.session.segments(1)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +66,7 @@ class Verb:
 
     Attributes:
         name: Its name in the history and in messages.
-        change: Makes the change of the tasks.
+        change: Makes the change of the tasks, of a tube, at a moment; it also gets the rows, if they were read.
         event: The event that it counts, also for the callback; empty for none.
         states: The states of the tasks that it accepts.
         stays: The state of tasks that it accepts, and leaves as they are; `None` if there are none.
@@ -95,7 +76,7 @@ class Verb:
     """
 
     name: str
-    change: Callable[[Decision], Change]
+    change: Callable[[TubeContext, int, Sequence[StoredTask]], Change]
     event: str
     states: Sequence[TaskState] = tuple(TaskState)
     stays: TaskState | None = None
@@ -104,37 +85,33 @@ class Verb:
     compacts: bool = False
 
 
-def _deletion(now: Decision) -> Remove:
+def _deletion(ctx: TubeContext, *_: object) -> Remove:
     # In a change feed a row that was only removed is acked.
-    return Remove(now.fresh(), "delete") if now.ctx.table.change_feed else Remove()
+    return Remove(fresh(ctx), "delete") if ctx.table.change_feed else Remove()
+
+
+def _kicked(ctx: TubeContext, now_us: int, _: object) -> GiveBack:
+    return GiveBack(fresh(ctx), TaskState.READY, attempts=0, event="kick", now_us=now_us)
+
+
+def _renewed(ctx: TubeContext, now_us: int, _: object) -> Renew:
+    lease = NewLease(ctx.queue.session.owner, now_us, ctx.headroom.expected_us)
+    return Renew(fresh(ctx), lease)
 
 
 _NOT_DONE = [state for state in TaskState if state is not TaskState.DONE]
-ACK = Verb("ack", lambda _: Remove(), "ack", by_holder=True)
+ACK = Verb("ack", lambda *_: Remove(), "ack", by_holder=True)
 DELETE = Verb("delete", _deletion, "delete")
-KICK = Verb(
-    "kick",
-    lambda now: GiveBack(now.fresh(), TaskState.READY, attempts=0, event="kick", now_us=now.now_us),
-    "kick",
-    states=[TaskState.BURIED],
-)
+KICK = Verb("kick", _kicked, "kick", states=[TaskState.BURIED])
 #: A renewal changes neither the ttrs nor the ttls.
-RENEW = Verb(
-    "renew",
-    lambda now: Renew(now.fresh(), NewLease(now.owner, now.now_us, now.ctx.headroom.expected_us)),
-    "",
-    by_holder=True,
-    keeps=True,
-)
+RENEW = Verb("renew", _renewed, "", by_holder=True, keeps=True)
 
 
 def release(how: Release) -> Verb:
     """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
 
-    def change(now: Decision) -> Change:
-        return released(
-            now.fresh(), how.delay(now.ctx.record.options.backoff), now.now_us, how.error
-        )
+    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
+        return released(fresh(ctx), how.delay(ctx.record.options.backoff), now_us, how.error)
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
 
@@ -142,9 +119,8 @@ def release(how: Release) -> Verb:
 def give_back(error: ErrorTexts | None = None) -> Verb:
     """Let tasks become ready as if they had not been taken. An error is kept all the same."""
 
-    def change(now: Decision) -> Change:
-        ready, now_us = TaskState.READY, now.now_us
-        return GiveBack(now.fresh(), ready, untaken=True, error=error, now_us=now_us)
+    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
+        return GiveBack(fresh(ctx), TaskState.READY, untaken=True, error=error, now_us=now_us)
 
     return Verb("give_back", change, "release", by_holder=True)
 
@@ -154,16 +130,15 @@ GIVE_BACK = give_back()
 
 def touch(increment_us: int) -> Verb:
     """Give held tasks more time: their leases, their ttls, and the ttrs of later takes."""
-    change = lambda now: Touch(now.fresh(), increment_us)  # noqa: E731
+    change = lambda ctx, *_: Touch(fresh(ctx), increment_us)  # noqa: E731
     return Verb("touch", change, "touch", by_holder=True, keeps=True)
 
 
 def bury(error: ErrorTexts | None = None, *, by_holder: bool = False) -> Verb:
     """Bury tasks; those that are already buried do not change."""
 
-    def change(now: Decision) -> Change:
-        buried = TaskState.BURIED
-        return GiveBack(now.fresh(), buried, event="bury", error=error, now_us=now.now_us)
+    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
+        return GiveBack(fresh(ctx), TaskState.BURIED, event="bury", error=error, now_us=now_us)
 
     return Verb(
         "bury", change, "bury", _NOT_DONE, TaskState.BURIED, by_holder=by_holder, compacts=True
@@ -265,7 +240,7 @@ def _plan(
     if not rows:
         return Plan(None, lambda _: [row.task() for row in found])
     tube, held_tasks = ctx.record.id, ctx.queue.held_tasks
-    change = verb.change(Decision(ctx, now_us, ctx.queue.session.owner, rows))
+    change = verb.change(ctx, now_us, rows)
     removes = isinstance(change, Remove)
     are_whole = removes and held_tasks.are_whole(rows)
     if are_whole and len(rows) == 1 and change == Remove():
@@ -318,8 +293,8 @@ def follow_up(ctx: TubeContext, verb: Verb) -> None:
     """Wake takes that may find tasks after a verb, and compact if that is due."""
     if not verb.keeps:
         ctx.table_lock.wake_takes()
-    if verb.compacts:
-        compact_at_times(ctx)
+    if verb.compacts and ctx.is_crowded():
+        compact_crowded(ctx)
 
 
 # -- acks of several calls, and tasks that were not named by their ids ---------------------------------
@@ -337,7 +312,13 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
         with contextlib.suppress(NotTakenError):
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
-    return each(lambda ids: ack(ctx, ids), requests)
+    results: list[list[Task] | Exception] = []
+    for ids in requests:
+        try:
+            results.append(ack(ctx, ids))
+        except Exception as error:  # noqa: BLE001  (it is that call's own, whatever it is)
+            results.append(error)
+    return results
 
 
 def delete_where(ctx: TubeContext, where: str) -> list[Task]:
@@ -357,30 +338,14 @@ def delete_where(ctx: TubeContext, where: str) -> list[Task]:
     return deleted
 
 
-def bury_unreadable(
-    ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
-) -> bool:
-    """Bury candidates of a take whose payload Python cannot represent; whether there were some.
+def bury_unreadable(ctx: TubeContext, rows: list[StoredTask]) -> None:
+    """Bury those of the candidates of a take whose payload Python cannot represent. One commit.
 
     A put refuses such payloads, so they were written by SQL. They are buried before anything is taken.
-
-    Commits: one for every 1,000 unreadable candidates, usually none.
-
-    Args:
-        ctx: The tube.
-        rows: The candidates.
-        read: Reads this many candidates again, in their order.
 
     Raises:
         Stale: Another commit, or the end of its ttl, has changed a task that was to be buried.
     """
-    if not any(row.unreadable() for row in rows):
-        return False
-    _bury_all(ctx, read(max(len(rows), _LOOK_AHEAD)))
-    return True
-
-
-def _bury_all(ctx: TubeContext, rows: list[StoredTask]) -> None:
     reasons = {row.task_id: found.reason for row in rows if (found := row.unreadable())}
     # A consumer of batches may hold one by now: Spark can read what Python cannot represent.
     verb = replace(bury(), states=(TaskState.READY, TaskState.DELAYED))

@@ -26,12 +26,12 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import Expression, integer, row
+from tubeq_spark.storage.expression import Expression, row
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.settle import KICK, RENEW, Decision, Verb, follow_up, release, settlement
+from tubeq_spark.verbs.settle import KICK, RENEW, Verb, follow_up, release, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -136,10 +136,11 @@ class HeldBatch:
         """The ids of the remaining tasks, in their order."""
         return self._ctx.reader.ids(self._held, order=["task_id"])
 
-    def worn(self, named: Collection[int], attempts: int) -> set[int]:
-        """The named tasks that were taken at least `attempts` times."""
-        worn = self._held & (row().attempts >= integer(attempts))
-        return set(self._ctx.reader.ids(worn)) & set(named)
+    def worn(self, named: Collection[int]) -> set[int]:
+        """The named tasks that have used up their attempts."""
+        if self._ctx.table.max_attempts is None:
+            return set()
+        return set(self._ctx.reader.ids(self._held & self._ctx.table.is_worn())) & set(named)
 
     def _commit(
         self, verb: Verb, named: set[int] | None, *, at_the_end: bool = False
@@ -179,7 +180,7 @@ class HeldBatch:
         rows, rest = whole_segments(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
-        change = verb.change(Decision(ctx, now_us, self.owner))
+        change = verb.change(ctx, now_us, ())
         # Only a release leaves it to the attempts whether a task is buried.
         worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
 
@@ -217,7 +218,7 @@ class HeldBatch:
         if self._ctx.table.max_attempts is None:
             return 0
         in_segments = row().segment.is_in(self._segments)
-        worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn)
+        worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn())
         return len(worn if named is None else named.intersection(worn))
 
     def _require_lease(self, now_us: int) -> None:
@@ -277,8 +278,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         places = ctx.reader.places(buried, order=ctx.table.order, limit=count, skips=())
         if not places.num_rows:
             return Plan(None, lambda _: 0)
-        change = KICK.change(Decision(ctx, now_us))
-        statement = settlement(ctx, places, change)
+        statement = settlement(ctx, places, KICK.change(ctx, now_us, ()))
         rows = []
         if ctx.events.callback is not None:
             ids = places.column("task_id").to_pylist()

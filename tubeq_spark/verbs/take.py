@@ -23,11 +23,11 @@ import pyarrow as pa
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.takes import NewLease, segments_of_group
 from tubeq_spark.runtime.held_tasks import Taken
-from tubeq_spark.storage.arrow.columns import array, counted, repeated
+from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Expression, row
 from tubeq_spark.storage.query import named
-from tubeq_spark.storage.rows import COLUMNS, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, GateIncrements, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED, Affected, asked_by
 from tubeq_spark.task import TaskState
@@ -39,8 +39,8 @@ from tubeq_spark.verbs.settle import bury_unreadable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ T = TypeVar("T")
 #: Takes of at most this many tasks share one lease segment in each commit. A larger take gets its own, because an ack
 #: of some tasks rewrites the rest of their lease segment.
 SMALL_TAKE = 16
+#: If one candidate is unreadable, this many are checked, so that one commit buries many.
+_LOOK_AHEAD = 1_000
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
 #: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
@@ -103,14 +105,12 @@ class Choice(NamedTuple):
     """The tasks that one attempt takes.
 
     Attributes:
-        limits: The limits that it keeps.
         tasks: The tasks, in the tube's order.
         call_of: The number of the call for each of them.
     """
 
-    limits: TakeLimits
     tasks: pa.Table
-    call_of: pa.Array
+    call_of: list[int]
 
 
 class Take:
@@ -121,8 +121,10 @@ class Take:
         self._ctx = ctx
         self._requests = requests
         self._as_batches = requests[0].as_batch
-        columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.order_column)
-        self._columns = columns if self._as_batches else COLUMNS
+        self._columns = COLUMNS
+        if self._as_batches:
+            order = ctx.table.order_column
+            self._columns = named("segment", "task_id", "state", "utube", "ttr", order)
         #: The rows of the newest choice; none for batches.
         self._rows: list[StoredTask] = []
         #: Whether every call asks for more than `SMALL_TAKE` tasks.
@@ -172,49 +174,55 @@ class Take:
         for _ in range(_MOST_COMMITS_BEFORE):
             # The session may have ended, and its tasks with it. Then this begins a new one.
             self._owner = ctx.queue.taker()
-            limits = settled_limits(ctx, acked)
-            if limits is None:
-                continue
-            choice = self._choose(limits)
+            now_us, limits = ctx.queue.now_us(), None
+            if ctx.has_limits:
+                limits = settled_limits(ctx, now_us, acked)
+                if limits is None:
+                    continue
+                now_us = limits.now_us
+            choice = self._choose(now_us, limits)
             if choice is None:
                 return None
             if TaskState.TAKEN.value in choice.tasks.column("state").unique().to_pylist():
-                end_due(ctx, limits.now_us)
-            elif not self._bury_unreadable(choice):
-                if not all(task.held_by(self._owner, limits.now_us) for task in acked):
+                end_due(ctx, now_us)
+            elif not self._bury_unreadable(choice, now_us):
+                if not all(task.held_by(self._owner, now_us) for task in acked):
                     # The lease of an acked task has ended meanwhile.
                     raise Stale
-                return self._move(choice, acked)
+                return self._move(choice, now_us, limits, acked)
         raise Stale
 
     # -- which tasks --------------------------------------------------------------------------
 
-    def _choose(self, limits: TakeLimits) -> Choice | None:
+    def _choose(self, now_us: int, limits: TakeLimits | None) -> Choice | None:
         """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
-        # When the first sub-queue that waits because of its rate may go on.
-        self._ctx.next_begin.at_us = min(limits.waiting_for_rate.values(), default=None)
-        requests = within(self._requests, limits.tasks_left)
+        requests = self._requests
+        if limits is not None:
+            # When the first sub-queue that waits because of its rate may go on.
+            self._ctx.next_begin.at_us = min(limits.waiting_for_rate.values(), default=None)
+            requests = within(requests, limits.tasks_left)
         if not any(request.count for request in requests):
             return None
-        choose = self._of_subqueues if self._ctx.tube_type.subqueues else self._in_order
-        choice = choose(limits, requests)
+        if limits is None or not self._ctx.tube_type.subqueues:
+            choice: Choice | None = self._in_order(now_us, requests)
+        else:
+            choice = self._of_subqueues(limits, requests)
         return choice if choice is not None and choice.tasks.num_rows else None
 
-    def _in_order(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> Choice:
+    def _in_order(self, now_us: int, requests: Sequence[TakeRequest]) -> Choice:
         """Choose in a tube without sub-queues."""
         if self._is_large and self._has_lost:
             # A large take conflicts more easily, so each further attempt asks for a quarter of the last number.
             wanted = sum(request.count for request in requests) >> 2 * (self._attempts - 1)
             requests = within(requests, max(SMALL_TAKE, wanted))
         counts = [request.count for request in requests]
-        found = self._from_other_segments(limits.now_us, sum(counts))
+        found = self._from_other_segments(now_us, sum(counts))
         if found is None:
-            found = self._first(self._ctx.table.is_ready(limits.now_us), sum(counts))
-        call_of, left = list[pa.Array](), found.num_rows
+            found = self._first(self._ctx.table.is_ready(now_us), sum(counts))
+        call_of = list[int]()
         for call, count in enumerate(counts):
-            call_of.append(repeated(call, pa.int32(), min(count, left)))
-            left -= min(count, left)
-        return Choice(limits, found, pa.concat_arrays(call_of))
+            call_of += [call] * min(count, found.num_rows - len(call_of))
+        return Choice(found, call_of)
 
     def _of_subqueues(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> Choice | None:
         """Choose the sub-queues by their first tasks, and then the tasks of each.
@@ -235,7 +243,7 @@ class Take:
         needs_all = len(addresses) > 1 or self._has_lost or bool(limits.takers - {self._owner})
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
-            return Choice(limits, self._first(takeable, 1), array([0], pa.int32()))
+            return Choice(self._first(takeable, 1), [0])
         if limits.by_turn:
             waiting = ctx.reader.first_of_utubes(takeable, None, with_created=True)
             firsts = limits.in_turn(waiting)[:most]
@@ -250,7 +258,7 @@ class Take:
         if not found.num_rows:
             raise Stale
         call_of = [_call_for(utube, quotas) for utube in found.column("utube").to_pylist()]
-        return Choice(limits, found, array(call_of, pa.int32()))
+        return Choice(found, call_of)
 
     @property
     def _has_lost(self) -> bool:
@@ -268,6 +276,8 @@ class Take:
         The tasks have the priority of the first task. Used only where no lock keeps takes of other programs apart.
         """
         ctx = self._ctx
+        if ctx.table_lock.is_exclusive:
+            return None
         rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
         found = ctx.reader.segments_by_log(now_us) if rivals else None
         if found is None:
@@ -282,41 +292,43 @@ class Take:
         is_ready = TaskState.TAKEN.value not in tasks.column("state").unique().to_pylist()
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
-    def _bury_unreadable(self, choice: Choice) -> bool:
+    def _bury_unreadable(self, choice: Choice, now_us: int) -> bool:
         """Bury chosen tasks that Python cannot read; whether there are some. A batch may contain them."""
         if self._as_batches:
             return False
         ctx = self._ctx
         self._rows = stored_tasks(choice.tasks)
+        if not any(row.unreadable() for row in self._rows):
+            return False
         utubes = {row.utube for row in self._rows} if ctx.tube_type.subqueues else None
-
-        def first(count: int) -> list[StoredTask]:
-            ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
-            return stored_tasks(self._first(ready, count))
-
-        return bury_unreadable(ctx, self._rows, first)
+        ready = ctx.table.is_ready(now_us) & ctx.table.is_of(utubes)
+        bury_unreadable(ctx, stored_tasks(self._first(ready, max(len(self._rows), _LOOK_AHEAD))))
+        return True
 
     # -- what becomes of them -----------------------------------------------------------------
 
-    def _move(self, choice: Choice, acked: Sequence[StoredTask]) -> Plan[list[Taken | None]]:
+    def _move(
+        self, choice: Choice, now_us: int, limits: TakeLimits | None, acked: Sequence[StoredTask]
+    ) -> Plan[list[Taken | None]]:
         """Plan the move of the chosen tasks to lease segments."""
-        ctx = self._ctx
-        limits, tasks = choice.limits, choice.tasks
-        counts = Counter[int](choice.call_of.to_pylist())
+        ctx, tasks = self._ctx, choice.tasks
+        counts = Counter(choice.call_of)
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self.take_ids = list(take_ids.values())
         # The small takes of one commit share the lease segment of the first of them, but batches do not.
         small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
-        calls = range(len(self._requests))
-        take_id_of = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
-        segment_of = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
-        utubes = (
-            counted(tasks.column("utube")) if ctx.tube_type.subqueues else Counter[str | None]()
-        )
-        begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
+        take_id_of = array([take_ids[call] for call in choice.call_of], pa.int64())
+        segment_of = array([segments[call] for call in choice.call_of], pa.int64())
+        begins_us, increments = None, GateIncrements()
+        if limits is not None:
+            has_utubes = ctx.tube_type.subqueues
+            begins_us = limits.begins_us
+            increments = limits.increments(counted(tasks.column("utube")) if has_utubes else {})
+        if begins_us is None:
+            begins_us = ctx.queue.now_us()
         lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
-        increments, count = limits.increments(utubes), tasks.num_rows
+        count = tasks.num_rows
         # On Spark a MERGE that names and guards many rows costs more. So a large take moves all that is ready up to its last
         # task, and compares the number.
         may_go_unnamed = len(take_ids) == 1 and not (
@@ -326,7 +338,7 @@ class Take:
             may_go_unnamed and count > MOST_NAMED and ctx.queue.engine.committing_jvm() is not None
         )
         if moves_up_to_last:
-            statement = ctx.take_writer.take_up_to(tasks, self.take_ids[0], lease, limits.now_us)
+            statement = ctx.take_writer.take_up_to(tasks, self.take_ids[0], lease, now_us)
         else:
             statement = ctx.take_writer.take(
                 tasks, segment_of, take_id_of, lease, increments, acked
@@ -344,9 +356,9 @@ class Take:
             else:
                 after = rows_after(statement.changes, self._rows, statement.named)
                 held = self._with_rows(after, lease)
-            return [held.get(take_ids.get(call, 0)) for call in calls]
+            return [held.get(take_ids.get(n, 0)) for n in range(len(self._requests))]
 
-        return Plan(statement, finish, limits.now_us, asked_by(self._requests))
+        return Plan(statement, finish, now_us, asked_by(self._requests))
 
     def _with_rows(self, tasks: Sequence[StoredTask], lease: NewLease) -> dict[int, Taken]:
         """The taken tasks of each take id. Also counts the ended delays."""

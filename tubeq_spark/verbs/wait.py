@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.durability.synced_log import Arrivals
 from tubeq_spark.storage.uninterrupted import is_interrupted
-from tubeq_spark.verbs.expire import end_dead_sessions, end_dead_sessions_if_news
+from tubeq_spark.verbs.expire import end_dead_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +38,7 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
     if synced is None:
         return lambda: ctx.table_lock.changes
     moves = (*_MOVES, "put") if not for_tasks else _MOVES
-    makes_room = ctx.tube_type.subqueues or ctx.record.options.most_taken is not None
-    ends = _ENDS if for_tasks and not makes_room else ()
+    ends = _ENDS if for_tasks and not ctx.has_limits else ()
     arrivals = Arrivals(synced, (*moves, *ends))
     return lambda: (ctx.table_lock.changes, arrivals.count())
 
@@ -133,3 +132,18 @@ def _looked(
     if found is None and end_dead_sessions(ctx):
         return look(ctx)
     return found
+
+
+def end_dead_sessions_if_news(ctx: TubeContext) -> None:
+    """Release tasks of ended sessions before a take, because they may come first in the order.
+
+    Usually it makes no commit, and reads only newer commits to the table of sessions. If a session is over, it
+    does what `end_dead_sessions` does.
+    """
+    queue = ctx.queue
+    now_us = queue.now_us()
+    # A session that ends during the search is left to the next one.
+    over = queue.lapsed.over(now_us)
+    if not over <= queue.lapsed.looked[ctx.record.id]:
+        end_dead_sessions(ctx, now_us, there=False)
+        queue.lapsed.looked[ctx.record.id] = over

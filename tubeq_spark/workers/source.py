@@ -145,7 +145,7 @@ class Source:
 
     def held_by_session(self) -> list[Task]:
         """All tasks of the session, also those that another queue object has taken. One read."""
-        return self._tube._run(  # noqa: SLF001  (as above)
+        return self._tube._read(  # noqa: SLF001  (as above)
             lambda ctx: [
                 row.task() for row in ctx.reader.of(ctx.table.is_held(ctx.queue.session.owner))
             ]
@@ -275,7 +275,7 @@ class Source:
                 try:
                     return _Result(verb(ids), held, [], lost)
                 except NotTakenError as error:
-                    there = self._tube._run(partial(settle.still_held, ids=ids))  # noqa: SLF001  (as above)
+                    there = self._tube._read(partial(settle.still_held, ids=ids))  # noqa: SLF001  (as above)
                     if there.issuperset(ids):
                         log.warning(
                             "%s: %d tasks stay as they are: %s", self._tube.name, len(ids), error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model import arguments, validation
+from tubeq_spark.model import validation
 from tubeq_spark.model.validation import is_async
 from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.workers.handlers import Calls, Ears, Limits, WorkReport, check
@@ -53,7 +53,7 @@ def work(  # noqa: PLR0913  (the contract)
         ctx.queue.config.poll_first,
         time_limit,
     )
-    arguments.take_request("batch", limits.batch, per_utube, ctx.tube_type, utube)
+    tube._asked("batch", limits.batch, per_utube, utube)  # noqa: SLF001  (the loop is a part of the tube)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     calls.span = partial(ctx.queue.traces.of_handler, ctx.record)

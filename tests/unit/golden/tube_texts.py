@@ -184,7 +184,7 @@ def conditions(table: TubeTable) -> Iterator[Case]:
         of = replace(table, max_attempts=most)
         yield case(f"ready, max_attempts {most}", of.is_ready(NOW))
         if most is not None:
-            yield case(f"worn, max_attempts {most}", of.is_worn)
+            yield case(f"worn, max_attempts {most}", of.is_worn())
         for names, over in OWNERS.items():
             ready = of.is_in(TaskState.READY, NOW, over)
             yield case(f"in state ready, {names}, max_attempts {most}", ready)

@@ -107,6 +107,10 @@ class NativeEngine(Engine):
         """Run a block that reads, and turn errors of the storage into ours."""
         return handles.reading()
 
+    @staticmethod
+    def committing_jvm() -> None:
+        """Statements run in this process."""
+
     # -- queries ------------------------------------------------------------------------------
 
     def rows(self, query: Query) -> list[dict[str, Any]]:

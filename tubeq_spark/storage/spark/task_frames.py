@@ -26,9 +26,7 @@ from tubeq_spark.storage.expression import all_of, row
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import text_of
-from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import GONE, SEGMENT_0, TubeTable, is_alive
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ class TaskFrames:
         """The keys in use at a moment, as a DataFrame of a session, which may join it with its own ones."""
         used = self._table.mine()
         if self._table.unique_for_us is not None:
-            used |= self._table.is_kept_key() & predicates.is_alive(now_us)
+            used |= self._table.is_kept_key() & is_alive(now_us)
         self.engine.prepare(self._table.name)
         with self.engine.reading():
             return session.sql(

@@ -16,9 +16,7 @@ from tubeq_spark.model.takes import ReadySegment
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total
 from tubeq_spark.storage.rows import FileInOrder, ToldFile, Waiting
-from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import GONE, OWN_SEGMENTS, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def depth(
         with suppress(UntoldError):
             by_state, ready_us, put_us = states(files, table.id, now_us, soon_us, over)
             return Depth(by_state, ready_us, put_us, 0, 0, None)
-    due = predicates.is_due(now_us)
+    due = table.is_due(now_us)
     ending = all_of(
         _ROW.state == TaskState.TAKEN.value,
         _ROW.next_event > at(now_us),
@@ -82,11 +80,11 @@ def depth(
     columns = {
         "state": table.state(now_us, over),
         "n": count(),
-        "oldest": Micros(least(case((due, predicates.due_at()), other=_ROW.since))),
+        "oldest": Micros(least(case((due, table.due_at()), other=_ROW.since))),
         "put": Micros(least(_ROW.created)),
         "ending": count_if(ending),
         "due": count_if(due),
-        "since": Micros(least(case((due, predicates.due_at())))),
+        "since": Micros(least(case((due, table.due_at())))),
     }
     found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
     ready = next((each for each in found if each["state"] == "r"), {"oldest": None, "put": None})
@@ -150,7 +148,7 @@ def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting
         "segment": _ROW.segment,
         "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
         "n": count_if(mine),
-        "due": count_if(mine & predicates.is_due(now_us)),
+        "due": count_if(mine & table.is_due(now_us)),
         "gone": count_if(table.is_gone),
         "dropped": count_if(mine & (_ROW.segment == SEGMENT_0)),
     }

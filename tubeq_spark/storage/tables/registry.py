@@ -48,6 +48,7 @@ class TubeRecord:
         is_live: Whether it was not dropped.
         moved_to: The location to which it was copied and where it is used now; `None` if it is used here.
         text: Its options as they are stored.
+        paused: Whether takes find nothing: it is paused, or used at another place.
     """
 
     name: str
@@ -61,28 +62,18 @@ class TubeRecord:
     is_live: bool = True
     moved_to: str | None = None
     text: str = field(default="", compare=False)
+    paused: bool = field(init=False)
 
-    @property
-    def paused(self) -> bool:
-        """Whether takes find nothing: it is paused, or used at another place."""
-        return self.is_paused or self.moved_to is not None
+    def __post_init__(self) -> None:
+        """Compute what follows from the other values."""
+        object.__setattr__(self, "paused", self.is_paused or self.moved_to is not None)
 
-    @property
-    def limits(self) -> tuple[object, ...]:
-        """The options that limit takes, for comparing two records."""
-        return self.options.parallel, self.options.rate, self.options.most_taken
-
-    def require_here(self) -> None:
-        """Refuse to change a tube that is used at another place.
-
-        Raises:
-            TubeMovedError: It was moved.
-        """
-        if self.moved_to is not None:
-            raise TubeMovedError(
-                f"tube {self.name!r} was moved to {self.moved_to}: use the queue there; "
-                "`Tube.resume` opens this one again"
-            )
+    def was_moved(self) -> TubeMovedError:
+        """The error for a change of this tube while it is used at another place."""
+        return TubeMovedError(
+            f"tube {self.name!r} was moved to {self.moved_to}: use the queue there; "
+            "`Tube.resume` opens this one again"
+        )
 
 
 class Registry(SystemTable):

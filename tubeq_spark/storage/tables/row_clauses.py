@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.clock import LAST_US, plus
+from tubeq_spark.clock import FOREVER_US, LAST_US, plus
 from tubeq_spark.model.changes import (
     Become,
     Change,
@@ -18,11 +18,13 @@ from tubeq_spark.model.changes import (
     Touch,
     Which,
 )
-from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.failures import PRIME, SPREAD, Backoff
 from tubeq_spark.storage.expression import (
     TRUE,
     Literal,
+    Micros,
     Moment,
+    Quotient,
     Type,
     at,
     case,
@@ -33,19 +35,19 @@ from tubeq_spark.storage.expression import (
     small,
 )
 from tubeq_spark.storage.statement import Clause
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.take_writer import lease_end
+from tubeq_spark.storage.tables.tube_table import GONE, is_alive, is_older
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tubeq_spark.model.failures import ErrorTexts
-    from tubeq_spark.model.takes import NewLease
-    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.expression import Column, Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _TAKEN, _DELAYED = TaskState.TAKEN.value, TaskState.DELAYED.value
 _BURIED = TaskState.BURIED.value
-#: The state of a gone row in a tube with a change feed, and of a task that was kept as done.
-GONE = TaskState.DONE.value
 _T, _S = row("t"), row("s")
 #: One take.
 _COUNT = small(1)
@@ -71,11 +73,11 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
         case Every():
             return TRUE
         case Due(now_us, over, state):
-            due = predicates.is_due(now_us, _T)
+            due = table.is_due(now_us, _T)
             due &= _T.state != GONE if state is None else _T.state == state.value
-            return due & ~predicates.is_alive(now_us, _T) if over else due
+            return due & ~is_alive(now_us, _T) if over else due
         case Older(newest, held):
-            older = predicates.is_older(newest, _T)
+            older = is_older(newest, _T)
             return older & (_T.state == _TAKEN) if held else older
 
 
@@ -89,36 +91,19 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:
             sets = _given_back(table, change)
         case Touch(_, increment_us):
             sets = {
-                "next_event": predicates.plus_us(_T.next_event, increment_us, LAST_US),
-                "ttl": predicates.grown(_T.ttl, increment_us),
-                "ttr": predicates.grown(_T.ttr, increment_us),
-                "expires_at": predicates.end_of_life(_T, increment_us),
-            } | _noted(table, literal("touch"))
+                "next_event": _plus_us(_T.next_event, increment_us, LAST_US),
+                "ttl": _grown(_T.ttl, increment_us),
+                "ttr": _grown(_T.ttr, increment_us),
+                "expires_at": _end_of_life(increment_us),
+            } | table.noted(literal("touch"))
         case Renew(_, lease):
-            ends = {"next_event": predicates.lease_end(lease, _T.ttr)}
-            sets = ends | _noted(table, null(Type.STRING))
+            ends = {"next_event": lease_end(lease, _T.ttr)}
+            sets = ends | table.noted(null(Type.STRING))
         case Move():
-            sets = _noted(table, null(Type.STRING))
+            sets = table.noted(null(Type.STRING))
         case Become():
             sets = _become(change) | _event_of(table, change.event)
     return {"segment": literal(change.dest), **sets}
-
-
-def taking(
-    table: TubeTable, lease_segment: Expression, lease: NewLease, take_id: Expression
-) -> dict[str, Expression]:
-    """The columns that every take sets: a row moves to a lease segment, and its lease begins."""
-    # A delayed task is taken only after the end of its delay.
-    events = case((_T.state == _DELAYED, "delay take"), other="take")
-    return {
-        "segment": lease_segment,
-        "claim": take_id,
-        "state": literal(_TAKEN),
-        "owner": literal(lease.owner),
-        "attempts": _T.attempts + _COUNT,
-        "since": at(lease.at_us),
-        "next_event": predicates.lease_end(lease, _T.ttr),
-    } | _noted(table, events)
 
 
 def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
@@ -127,10 +112,10 @@ def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
         sets = _delayed(table, change) | _failed(change.error) | {"since": since}
         return sets | _event_of(table, change.event)
     if change.state is None:
-        state = predicates.readied_state(table.max_attempts, _T)
+        state = table.readied_state(_T)
         event = _event_of(table, change.event)
     else:
-        state, event = literal(change.state.value), _noted(table, literal(change.event))
+        state, event = literal(change.state.value), table.noted(literal(change.event))
     sets = {"state": state, "since": since, "next_event": _T.expires_at}
     sets |= {**_nobodys(), **_failed(change.error)}
     if change.attempts is not None:
@@ -148,14 +133,14 @@ def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
 
 
 def _delayed(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
-    worn = predicates.is_worn(table.max_attempts, _T)
+    worn = table.is_worn(_T)
     amount: int | Expression | None
     if isinstance(change.delay_us, Backoff):
-        amount = predicates.backoff_us(change.delay_us, _T)
+        amount = backoff_us(change.delay_us)
         due: Expression = Moment(literal(change.now_us) + amount)
     else:
         amount, due = change.delay_us, at(plus(change.now_us, change.delay_us))
-    grown, end = predicates.grown(_T.ttl, amount), predicates.end_of_life(_T, amount)
+    grown, end = _grown(_T.ttl, amount), _end_of_life(amount)
     return {
         **_nobodys(),
         "state": case((worn, _BURIED), other=_DELAYED),
@@ -193,20 +178,60 @@ def _removal(table: TubeTable, gone: int | None, event: str | None) -> dict[str,
         "segment": literal(gone),
         "tube": literal(-table.id),
         "state": literal(GONE),
-    } | _noted(table, events)
+    } | table.noted(events)
+
+
+# -- moments and durations -----------------------------------------------------------------------
+
+
+def backoff_us(backoff: Backoff) -> Expression:
+    """The delay of a failed task in microseconds, by its attempts and its id; as `Backoff.delay_us`."""
+    steps = backoff.steps()
+    delay, jitter = (_by_attempts([step[part] for step in steps]) for part in (0, 1))
+    if not any(longer for _, longer in steps):
+        return delay
+    place = _remainder(_remainder(_T.task_id) * SPREAD)
+    return delay + Quotient(jitter * (place + place - (PRIME - 1)), PRIME - 1)
+
+
+def _by_attempts(values: Sequence[int]) -> Expression:
+    """The value for the number of attempts. The last value is for all higher numbers, too."""
+    branches = [(_T.attempts <= small(n), value) for n, value in enumerate(values[:-1], 1)]
+    return case(*branches, other=values[-1])
+
+
+def _remainder(part: Expression) -> Expression:
+    return part - Quotient(part, PRIME) * PRIME
+
+
+def _plus_us(column: Column, amount_us: int | Expression, last_us: int) -> Expression:
+    """A time plus microseconds; never if the sum is too large."""
+    moved = Micros(column) + amount_us
+    return case((moved <= last_us, Moment(moved)))
+
+
+def _grown(column: Column, amount_us: int | Expression | None) -> Expression:
+    """A duration plus microseconds; a hundred years or more is never."""
+    if amount_us is None:
+        return null(Type.BIGINT)
+    longer = column + amount_us
+    return case((longer < FOREVER_US, longer))
+
+
+def _end_of_life(amount_us: int | Expression | None) -> Expression:
+    """The end of a ttl that grows."""
+    if amount_us is None:
+        return null(Type.TIMESTAMP)
+    longer = _T.ttl + amount_us < FOREVER_US
+    return case((longer, _plus_us(_T.expires_at, amount_us, LAST_US)))
 
 
 # -- notes for the change feed ------------------------------------------------------------------------
 
 
-def _noted(table: TubeTable, events: Expression) -> dict[str, Expression]:
-    """The column with the events that have written the row."""
-    return {"change": events} if table.change_feed else {}
-
-
 def _event_of(table: TubeTable, event: str) -> dict[str, Expression]:
     """The events of a change. A release or the end of a lease buries tasks that have used up their attempts."""
     if event not in _BURYING or table.max_attempts is None:
-        return _noted(table, literal(event))
-    worn = predicates.is_worn(table.max_attempts, _T)
-    return _noted(table, case((worn, _BURYING[event]), other=event))
+        return table.noted(literal(event))
+    worn = table.is_worn(_T)
+    return table.noted(case((worn, _BURYING[event]), other=event))

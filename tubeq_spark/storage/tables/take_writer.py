@@ -11,12 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.model.takes import UNNOTICED
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
-from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
+from tubeq_spark.storage.expression import (
+    FAIL,
+    Greatest,
+    Moment,
+    Quotient,
+    all_of,
+    any_of,
+    at,
+    case,
+    literal,
+    row,
+    small,
+)
 from tubeq_spark.storage.statement import Clause, Ended, Statement
-from tubeq_spark.storage.tables.row_clauses import taking
 from tubeq_spark.storage.tables.take_gates import Gates, new_row
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,8 +78,11 @@ class TakeWriter:
             increments: The gates on which the take rests.
             acked: The tasks to remove.
         """
-        tasks = {name: chosen.column(name) for name in ("segment", "task_id", "utube")}
+        tasks = {name: chosen.column(name) for name in ("segment", "task_id")}
         tasks |= {"to": to, "claim": claim}
+        if increments.numbers:
+            tasks["utube"] = chosen.column("utube")
+            tasks["tube"] = repeated(self._table.id, pa.int64(), chosen.num_rows)
         others = [
             *({"segment": t.segment, "task_id": t.task_id, "utube": t.utube} for t in acked),
             *self._own_rows(increments),
@@ -168,8 +184,7 @@ class TakeWriter:
         kinds = _OF_TASKS | _OF_GATES if increments.numbers else _OF_TASKS
         found = []
         if tasks is not None:
-            tube = repeated(self._table.id, pa.int64(), len(tasks["to"]))
-            found.append(whole(pa.table({**tasks, "tube": tube}), pa.schema(kinds)))
+            found.append(whole(pa.table(dict(tasks)), pa.schema(kinds)))
         if others or tasks is None:
             values = [
                 [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
@@ -196,3 +211,28 @@ class TakeWriter:
         )
         up_to = self._table.up_to(OrderPosition(key, last), _T)
         return any_of(_T.segment.is_in(beside), up_to) if beside else up_to
+
+
+def taking(
+    table: TubeTable, lease_segment: Expression, lease: NewLease, take_id: Expression
+) -> dict[str, Expression]:
+    """The columns that every take sets: a row moves to a lease segment, and its lease begins."""
+    # A delayed task is taken only after the end of its delay.
+    events = case((_T.state == TaskState.DELAYED.value, "delay take"), other="take")
+    return {
+        "segment": lease_segment,
+        "claim": take_id,
+        "state": literal(TaskState.TAKEN.value),
+        "owner": literal(lease.owner),
+        "attempts": _T.attempts + small(1),
+        "since": at(lease.at_us),
+        "next_event": lease_end(lease, _T.ttr),
+    } | table.noted(events)
+
+
+def lease_end(lease: NewLease, ttr: Expression) -> Expression:
+    """The end of a lease that begins now; never if its ttr is NULL."""
+    length = ttr
+    if lease.headroom_us:
+        length = Greatest((ttr, ttr - Quotient(ttr, UNNOTICED) + lease.headroom_us))
+    return Moment(literal(lease.at_us) + length)

@@ -25,8 +25,15 @@ from tubeq_spark.storage.query import (
     total,
 )
 from tubeq_spark.storage.rows import COLUMNS, DueGroup, KeptKeys, SegmentSpan, stored_tasks
-from tubeq_spark.storage.tables import counts, predicates
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, WHOLE_UTUBES
+from tubeq_spark.storage.tables import counts
+from tubeq_spark.storage.tables.tube_table import (
+    SEGMENT_0,
+    WHOLE_UTUBES,
+    is_alive,
+    is_free_key,
+    is_older,
+    slot,
+)
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -275,8 +282,8 @@ class TubeReader:
     def groups(self, where: Expression, now_us: int, limit: int) -> list[DueGroup]:
         """The numbers of tasks that match a condition, in at most `limit` groups, by segment."""
         values = {
-            "over": ~predicates.is_alive(now_us),
-            "worn": (_ROW.state == _TAKEN) & self._table.is_worn,
+            "over": ~is_alive(now_us),
+            "worn": (_ROW.state == _TAKEN) & self._table.is_worn(),
             "n": count(),
         }
         by, mine = ["segment", "state", "over", "worn"], self._table.mine() & where
@@ -288,7 +295,7 @@ class TubeReader:
 
     def newest_ids(self) -> dict[int, int]:
         """The highest task id of each id slot."""
-        values = {"slot": predicates.slot(), "last": greatest(_ROW.task_id)}
+        values = {"slot": slot(), "last": greatest(_ROW.task_id)}
         found = self._by(["slot"], values, self._table.mine())
         # A tombstone has no id.
         return {each["slot"]: each["last"] for each in found if each["last"] is not None}
@@ -297,7 +304,7 @@ class TubeReader:
         """Segments with tasks whose ids are not above the newest one of their slot."""
         values = {
             "rows": count(),
-            "older": count_if(predicates.is_older(newest)),
+            "older": count_if(is_older(newest)),
             "taken": count_if(_ROW.state == _TAKEN),
         }
         parts: Parts = {"having": _ROW.older > 0, "order": _SEGMENT, "limit": limit}
@@ -305,8 +312,8 @@ class TubeReader:
         return [SegmentSpan(r["segment"], r["older"] == r["rows"], r["taken"] > 0) for r in found]
 
     def kept_keys(self, now_us: int, until_us: int | None = None) -> list[KeptKeys]:
-        """All segments with rows for keys; arguments as for `predicates.is_free_key`."""
-        values = {"rows": count(), "over": count_if(predicates.is_free_key(now_us, until_us))}
+        """All segments with rows for keys; arguments as for `is_free_key`."""
+        values = {"rows": count(), "over": count_if(is_free_key(now_us, until_us))}
         where = self._table.is_kept_key()
         found = self._by(_SEGMENT, values, where, order=_SEGMENT, skips=())
         return [KeptKeys(**keys) for keys in found]

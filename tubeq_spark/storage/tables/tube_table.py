@@ -1,21 +1,41 @@
-"""A tube's table as its statements use it: name, order, and selections of its rows by segment."""
+"""A tube's table as its statements use it: name, order, and conditions for its rows.
+
+The conditions for the states of tasks are made from the tables of `model.stored_task`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
+from tubeq_spark.model.stored_task import TIMERS, Timer
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.expression import TRUE, Expression, Row, Type, all_of, integer, row, small
-from tubeq_spark.storage.query import Parts, Select, Struct, named
+from tubeq_spark.storage.expression import (
+    FALSE,
+    TRUE,
+    Case,
+    Expression,
+    Mapped,
+    Quotient,
+    Row,
+    Type,
+    all_of,
+    at,
+    case,
+    integer,
+    literal,
+    null,
+    row,
+    small,
+)
+from tubeq_spark.storage.query import Parts, Select, Struct, named, of_utubes, one_of
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
-from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Unpack
 
 
@@ -29,9 +49,44 @@ UTUBE_ROWS = tuple(range(-(1 << 62) + 16, -(1 << 62) + 32))
 PUT_GATE = -(1 << 62) + 32
 #: All segments without tasks.
 OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
+#: The state of a gone row in a tube with a change feed, and of a task that was kept as done.
+GONE = TaskState.DONE.value
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
 _ROW = row()
+#: The states that last until their `next_event`, and the others that time can change.
+_HOLDING = [state for state, timer in TIMERS.items() if timer.event is not None]
+_FREE = [state for state in TIMERS if state not in _HOLDING]
+
+
+def is_alive(now_us: int, of: Row = _ROW) -> Expression:
+    """Its ttl has not ended."""
+    return of.expires_at.is_null() | (of.expires_at > at(now_us))
+
+
+def is_free_key(now_us: int, until_us: int | None = None, of: Row = _ROW) -> Expression:
+    """A row for a key that is free at a moment; with `until_us` a row of a put up to another moment."""
+    return ~is_alive(now_us, of) if until_us is None else of.created <= at(until_us)
+
+
+def slot() -> Expression:
+    """The slot of a task id, as `ids.slot_of` computes it."""
+    return _slot(_ROW)
+
+
+def is_older(newest: Mapping[int, int], of: Row = _ROW) -> Expression:
+    """Put no later than the newest id of its slot. The ids of one slot only grow, whatever clocks say."""
+    return of.task_id <= Mapped(_slot(of), tuple(newest.items()))
+
+
+def _slot(of: Row) -> Expression:
+    return Quotient(of.task_id, 1 << POSITION_BITS) - (
+        Quotient(of.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
+    )
+
+
+def _in_one_of(states: Iterable[TaskState], of: Row) -> Expression:
+    return of.state.is_in(state.value for state in states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +137,69 @@ class TubeTable:
         return (_ROW.tube == -self.id) & (_ROW.state == GONE)
 
     def is_ready(self, now_us: int, of: Row = _ROW) -> Expression:
-        """Tasks that are ready at a moment, including those with ended leases."""
-        return predicates.is_ready(now_us, self.max_attempts, of)
+        """Tasks that are ready at a moment, including those with ended leases, which are to be written before a take."""
+        delayed = _in_one_of([TaskState.DELAYED], of) & (of.next_event <= at(now_us))
+        ended = (of.state == TaskState.TAKEN.value) & (of.next_event <= at(now_us))
+        if self.max_attempts is not None:
+            ended &= of.attempts < integer(self.max_attempts)
+        # An engine plans each part of a condition separately, so common parts are factored out.
+        return ((_in_one_of([TaskState.READY], of) | delayed) | ended) & is_alive(now_us, of)
 
-    def state(self, now_us: int, over: Collection[str] = ()) -> Expression:
+    def state(self, now_us: int, over: Collection[str] = (), of: Row = _ROW) -> Expression:
         """The state of a task at a moment; NULL if its ttl has ended.
+
+        A backoff delays a task only when the end of its lease is written.
 
         Args:
             now_us: The moment.
-            over: Owners whose sessions are over. Their tasks count as ready.
+            over: Owners whose sessions are over. Their leases have ended.
+            of: The row.
         """
-        return predicates.effective_state(now_us, self.max_attempts, over=over)
+        branches: list[tuple[Expression, Expression]] = []
+        for state in _HOLDING:
+            holds = all_of(
+                of.state == state.value, of.next_event.is_null() | (of.next_event > at(now_us))
+            )
+            if over and state is TaskState.TAKEN:
+                holds &= of.owner.not_in(over)
+            branches.append((holds, literal(state.value)))
+        branches.append((~is_alive(now_us, of), null(Type.STRING)))
+        branches += [
+            (of.state == state.value, self._becomes(timer, of)) for state, timer in TIMERS.items()
+        ]
+        return Case(tuple(branches))
+
+    def _becomes(self, timer: Timer, of: Row) -> Expression:
+        return self.readied_state(of) if timer.event == "ttr" else literal(timer.becomes.value)
+
+    def readied_state(self, of: Row = _ROW) -> Expression:
+        """The state after a release: ready, or buried by `max_attempts`."""
+        ready, buried = TaskState.READY.value, TaskState.BURIED.value
+        if self.max_attempts is None:
+            return literal(ready)
+        return case((self.is_worn(of), buried), other=ready)
 
     def is_in(self, state: TaskState, now_us: int, over: Collection[str] = ()) -> Expression:
         """Tasks that are in a state at a moment; arguments as for `state`."""
         return self.state(now_us, over) == state.value
 
-    def is_buried(self, now_us: int) -> Expression:
-        """Tasks that are buried at a moment."""
-        return predicates.is_buried(now_us)
+    def is_buried(self, now_us: int, of: Row = _ROW) -> Expression:
+        """Tasks that are stored as buried, and whose ttl has not ended."""
+        return _in_one_of([TaskState.BURIED], of) & is_alive(now_us, of)
 
-    def is_due(self, now_us: int) -> Expression:
+    def is_due(self, now_us: int, of: Row = _ROW) -> Expression:
         """Tasks whose states have changed by time and are not written yet."""
-        return predicates.is_due(now_us)
+        return (_in_one_of(_HOLDING, of) & (of.next_event <= at(now_us))) | (
+            _in_one_of(_FREE, of) & (of.expires_at <= at(now_us))
+        )
 
-    @property
-    def is_worn(self) -> Expression:
+    def due_at(self) -> Expression:
+        """The moment of the next change of a task by time; NULL is never."""
+        return case((_in_one_of(_HOLDING, _ROW), _ROW.next_event), other=_ROW.expires_at)
+
+    def is_worn(self, of: Row = _ROW) -> Expression:
         """Tasks that were taken `max_attempts` times."""
-        return predicates.is_worn(self.max_attempts)
+        return FALSE if self.max_attempts is None else of.attempts >= integer(self.max_attempts)
 
     def is_held(self, owner: str | None, take_ids: Collection[int] | None = None) -> Expression:
         """Tasks that are stored as taken, in any segment: by a session or by all, of some takes or of all."""
@@ -123,9 +213,9 @@ class TubeTable:
     ) -> Expression:
         """Tasks of some sub-queues, at least one; of all (`None`) except `but`."""
         if utubes is not None:
-            return predicates.of_utubes(utubes)
+            return of_utubes(utubes)
         if len(but) > MOST_NAMED:
-            return ~predicates.of_utubes(but)
+            return ~of_utubes(but)
         # One comparison for each name, so that file statistics skip files with rows of only one of them.
         others = [_ROW.utube != utube for utube in but if utube is not None]
         without = all_of(*others) if others else TRUE
@@ -133,7 +223,7 @@ class TubeTable:
 
     def has_id(self, ids: Collection[int]) -> Expression:
         """Tasks with some ids, at least one."""
-        return predicates.one_of(_ROW.task_id, ids, Type.BIGINT)
+        return one_of(_ROW.task_id, ids, Type.BIGINT)
 
     def select(
         self,
@@ -167,3 +257,7 @@ class TubeTable:
             # A driver of a program may have priorities and another order.
             parts["pri"] = integer(0)
         return Struct(parts)
+
+    def noted(self, events: Expression) -> dict[str, Expression]:
+        """The column with the events that have written a row, in a table with a change feed."""
+        return {"change": events} if self.change_feed else {}

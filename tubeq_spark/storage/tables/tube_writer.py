@@ -22,7 +22,6 @@ The key stays in use until the moment in this row, also if the task has ended. S
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,19 +29,18 @@ import pyarrow as pa
 from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array, repeated, table_of
 from tubeq_spark.storage.expression import FAIL, FALSE, Type, all_of, any_of, at, case, literal, row
-from tubeq_spark.storage.log.actions import DamagedFileError, damaged
-from tubeq_spark.storage.query import Select, count_if, greatest, named
+from tubeq_spark.storage.query import Select, count_if, greatest, named, one_of
 from tubeq_spark.storage.rows import COLUMNS, KEPT_KEY, PutsSeen, stored_tasks, stored_values
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.statement import Clause, Ended, Statement
-from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import (
-    OWN_SEGMENTS,
     PUT_GATE,
     SEGMENT_0,
     UTUBE_ROWS,
     TubeTable,
+    is_alive,
+    is_free_key,
 )
 from tubeq_spark.task import TaskState
 
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_reader import TubeReader
 
 _ROW, _T, _S = row(), row("t"), row("s")
+_SAME_TUBE = [_T.tube == _S.tube]
 _TAKEN = TaskState.TAKEN.value
 
 
@@ -65,6 +64,7 @@ class TubeWriter:
     def __init__(self, table: TubeTable) -> None:
         """Write to a tube's table."""
         self._table = table
+        self._new = Clause({**stored_values(table.id, "s"), "tube": _S.tube})
 
     def put(self, rows: pa.Table, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into unused segments."""
@@ -72,8 +72,8 @@ class TubeWriter:
         # tube was dropped, and then nothing is inserted.
         return Statement(
             self._table.name,
-            inserts=[Clause({**stored_values(self._table.id, "s"), "tube": _S.tube})],
-            on=[_T.tube == _S.tube],
+            inserts=[self._new],
+            on=_SAME_TUBE,
             new=rows.append_column("tube", repeated(self._table.id, pa.int64(), rows.num_rows)),
             reads=[SEGMENT_0, *segments],
             size=size,
@@ -107,7 +107,7 @@ class TubeWriter:
         until_us: int | None = None,
     ) -> Statement:
         """Remove rows for keys that are free from some segments, and move the others to a fresh one."""
-        is_free = predicates.is_free_key(now_us, until_us, _T)
+        is_free = is_free_key(now_us, until_us, _T)
         return Statement(
             self._table.name,
             [Clause(None, is_free), Clause({"segment": literal(dest)})],
@@ -122,7 +122,7 @@ class TubeWriter:
         Every later put fails by the tombstone, because it reads segment 0. Taken rows move to the unused segment `gone`:
         a change feed would show a removed one as an ack.
         """
-        held = predicates.effective_state(now_us, None, _T) == _TAKEN
+        held = self._table.state(now_us, of=_T) == _TAKEN
         ended = clause_of(self._table, Every(), Remove(gone)).sets
         tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
         beside = (_T.tube == -self._table.id) & any_of(
@@ -208,37 +208,14 @@ class PutGate:
             ended = stored & self._table.state(now_us).is_null()
             columns |= {"stored": count_if(stored), "ended": count_if(ended)}
             where = _ROW.tube.is_in([self._table.id, -self._table.id])
-        select = Select(self._table.name, columns, where)
-        try:
-            found, unread = self._engine.rows(select)[0], 0
-        except DamagedFileError:
-            if not counts:
-                raise
-            found, unread = self._readable(select)
+        found = self._engine.rows(Select(self._table.name, columns, where))[0]
         return PutsSeen(
             found["number"] or 0,
             found["tombstones"] > 0,
             found["version"],
-            found.get("stored", 0) + unread,
+            found.get("stored", 0),
             found.get("ended", 0),
         )
-
-    def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
-        """Run a query without data files that cannot be read; also return the most tasks that their segments can have.
-
-        Raises:
-            DamagedFileError: The log does not have that number, or the gate is in such a file.
-        """
-        before = self._engine.tables.bad_files(self._table.name)
-        found = self._engine.rows(replace(select, skips=()))[0]
-        unread: dict[int | None, int] = {}
-        # A file that can be read again by now was still left out of the query, so both lists count.
-        for bad in (*before, *self._engine.tables.bad_files(self._table.name)):
-            if bad.segment in OWN_SEGMENTS or bad.segment_rows is None:
-                raise damaged(bad.path, bad.fault)
-            # A segment may have lost rows between the two reads, so the higher number counts.
-            unread[bad.segment] = max(bad.segment_rows, unread.get(bad.segment, 0))
-        return found, sum(unread.values())
 
     def holders(self, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
         """The tasks that have some of these keys, or had them within `unique_for`: these are done.
@@ -280,7 +257,7 @@ class PutGate:
         """The rows that are kept for some of these keys at a moment; `None` if there can be none."""
         if not keys or self._table.unique_for_us is None:
             return None
-        where = all_of(self._table.is_kept_key(), _has(keys), predicates.is_alive(now_us))
+        where = all_of(self._table.is_kept_key(), _has(keys), is_alive(now_us))
         return self._engine.arrow(Select(self._table.name, columns, where))
 
     def has_ended_key(self, now_us: int) -> bool:
@@ -347,4 +324,4 @@ class PutGate:
 
 def _has(keys: Collection[str]) -> Expression:
     """Rows with one of these keys."""
-    return predicates.one_of(_ROW.unique, keys, Type.STRING)
+    return one_of(_ROW.unique, keys, Type.STRING)
