@@ -70,7 +70,7 @@ class OtherProgram:
         dead = [
             name
             for name, file in self._world.files.items()
-            if name.startswith(f"{start}segment=")
+            if name.startswith(f"{start}part-")
             and name[len(start) :] not in kept
             and file.at < before
         ]
