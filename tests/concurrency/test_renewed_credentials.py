@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,11 +37,9 @@ class Program:
 
 
 def is_put(tube: Tube, data: str) -> bool:
-    try:
+    with suppress(StoreError):
         return tube.put(data) is not None
-    except StoreError as error:
-        assert "ExpiredToken" in str(error)
-        return False
+    return False
 
 
 def test_verbs_when_credentials_expire_go_on_with_new_ones(store: Store, tmp_path: Path) -> None:

@@ -280,5 +280,5 @@ def _commit(table: Table, verdict: Verdict, gone: Sequence[DataFile]) -> None:
 def _written(synced: SyncedLog | None) -> None:
     """Sync the log, and forget what was known about it."""
     if synced is not None:
-        synced.damage, synced.last_readable = "", None
+        synced.damage = ""
         local_files.sync_file_system(synced.log)

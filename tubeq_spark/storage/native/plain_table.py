@@ -317,9 +317,7 @@ class LocalTable(PlainTable):
         store = LocalStore(synced)
         tidying = Tidying(store, _CLOCK, LocalRetention(synced), at_once)
         # A local file is asked for once, so no patience is needed.
-        super().__init__(
-            store, _CLOCK, NEAR, tidying, Patience(0, 0.0), lambda: synced.last_readable
-        )
+        super().__init__(store, _CLOCK, NEAR, tidying, Patience(0, 0.0))
         self.bad_files = BadFiles(directory)
         self._synced_stranger = ""
 
