@@ -21,7 +21,6 @@ from tubeq_spark.storage.location import (
     Location,
     local_directory,
     refuse_mounts,
-    require_links,
 )
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
@@ -228,7 +227,6 @@ def open_location(
             opened = replace(opened, is_new=True, durability=config.new_durability())
             # It makes the directory of lock files.
             opened.table_lock(TUBES)
-        require_links(opened.locks)
         if is_new:
             create_system_tables(opened, config, engine, NATIVE)
     except OSError as error:

@@ -14,7 +14,7 @@ from obstore.store import ObjectStore as Client
 from obstore.store import from_url
 
 from tubeq_spark.storage.store.error_text import is_of_file, request_error
-from tubeq_spark.storage.store.store import impatient, shared_by_threads
+from tubeq_spark.storage.store.store import carried, impatient
 from tubeq_spark.storage.store.store_options import (
     StorageOptions,
     credential_provider,
@@ -78,13 +78,12 @@ class Bucket:
         some = list(items)
         if len(some) < 2:
             return [call(item) for item in some]
-        with shared_by_threads() as carried:
-            try:
-                begun = self._pool.map(carried(call), some)
-            except RuntimeError:
-                # After the end of the main thread no pool begins new work, while other threads go on.
-                return [call(item) for item in some]
-            return list(begun)
+        try:
+            begun = self._pool.map(carried(call), some)
+        except RuntimeError:
+            # After the end of the main thread no pool begins new work, while other threads go on.
+            return [call(item) for item in some]
+        return list(begun)
 
     def beside(self, call: Callable[[], T]) -> Future[T] | None:
         """Call a function while this thread goes on, and repeat none of its requests; `None` if the pool has ended."""

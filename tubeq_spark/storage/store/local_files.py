@@ -6,6 +6,7 @@ A commit is a hard link, so it becomes the next version or fails.
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import itertools
 import os
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: The directory of the log, whose files others list while they are written.
 _LOG = "_delta_log/"
+#: The errors of a file system without hard links.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class LocalStore(Store):
@@ -81,6 +84,7 @@ class LocalStore(Store):
 
         Raises:
             ExistsError: It exists.
+            StoreError: The file system has no hard links.
             OSError: The write failed. A file system such as NFS may have made the link all the same.
         """
         is_synced = self._synced.prepare(self._synced.table / file for file in needs)
@@ -91,7 +95,7 @@ class LocalStore(Store):
             self._write_new(prepared, content)
             if is_synced:
                 sync_file(prepared)
-            os.link(prepared, place)
+            _link(prepared, place)
         except FileExistsError as error:
             raise ExistsError(place) from error
         finally:
@@ -165,6 +169,19 @@ class LocalStore(Store):
             with suppress(OSError):
                 os.unlink(path)  # noqa: PTH108
             raise
+
+
+def _link(name: str, other: str) -> None:
+    try:
+        os.link(name, other)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        raise StoreError(
+            f"{os.path.dirname(other)} is on a file system without hard links, by which the native engine commits "  # noqa: PTH120
+            f"({error.strerror}): put the queue on one that has them (ext4, xfs, btrfs, APFS, NTFS), or open "
+            "it with a Spark session and engine='spark'"
+        ) from error
 
 
 def _tag(found: os.stat_result) -> str:
