@@ -772,18 +772,19 @@ class Queue:
             close: Whether to close the tubes here. The call then takes 5 seconds more.
 
         Returns:
-            The number of tasks in each tube, and the temporary tubes, which are left out.
+            The number of tasks in each tube.
 
         Raises:
             InvalidOptionError: `target` is no location, or overlaps with this one.
-            TubeBusyError: Tasks are taken; or the queue was moved to another target; or another queue object may
-                take tasks of a tube that is not paused; or a tube or the list of tubes was changed during the copy.
+            TubeBusyError: Tasks are taken; or a tube is temporary; or the queue was moved to another target; or
+                another queue object may take tasks of a tube that is not paused; or a tube or the list of tubes was
+                changed during the copy.
             StoreError: Something exists at the target, such as an interrupted copy; or this
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.
 
-        Commits: here those of a sweep, and with `close` 1 to the registry for each tube. At the target the creation
-        of the tables, up to 1 to each tube, and 2 to the sessions.
+        Commits: here those of a sweep, 1 to the sessions, and with `close` 1 to the registry for each tube. At the
+        target up to 1 to each table.
         """
         self._context.require_running()
         if self.engine != "native":
