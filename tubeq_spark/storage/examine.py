@@ -14,7 +14,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.location import SYSTEM
-from tubeq_spark.storage.log.actions import fault_of_length, fault_of_size
+from tubeq_spark.storage.log.actions import fault_of_file, fault_of_size
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
 from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
@@ -23,7 +23,7 @@ from tubeq_spark.storage.log.log_files import (
     commit_name,
     is_elsewhere,
 )
-from tubeq_spark.storage.store.store import RequestError, Store, is_refused
+from tubeq_spark.storage.store.store import RequestError, Store
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
@@ -34,24 +34,6 @@ if TYPE_CHECKING:
 
 
 _STATES = array([state.value for state in TaskState], pa.string())
-
-
-def fault_of_file(file: Path, size: int) -> str:
-    """Why a data file is damaged, by its length and its end; empty if it is sound.
-
-    Raises:
-        OSError: The system refuses to read it.
-    """
-    fault = fault_of_length(file, size)
-    if fault:
-        return fault
-    try:
-        pq.read_metadata(file)
-    except (pa.ArrowException, OSError) as error:
-        if is_refused(error):
-            raise
-        return "is no whole Parquet file"
-    return ""
 
 
 def tasks_in(store: Store, path: str, size: int) -> set[int] | None:

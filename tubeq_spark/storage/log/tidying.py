@@ -22,7 +22,13 @@ from tubeq_spark.clock import Clock, to_us
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
 from tubeq_spark.storage.locks.committer import without_readers
 from tubeq_spark.storage.log import checkpoints
-from tubeq_spark.storage.log.actions import FEED, DamagedFileError, UnknownLogError, hours_of
+from tubeq_spark.storage.log.actions import (
+    FEED,
+    PARQUET_ENDS,
+    DamagedFileError,
+    UnknownLogError,
+    hours_of,
+)
 from tubeq_spark.storage.log.log_files import (
     KEPT_HOURS,
     LEFT_SECONDS,
@@ -55,8 +61,6 @@ _SELDOM = 1_000
 _AT_ONCE = 1_000
 #: The removed files of this many commits are remembered for the next checkpoint.
 _REMOVES = 1_000
-#: The last bytes of a Parquet file, plain or encrypted.
-_ENDS = (b"PAR1", b"PARE")
 #: Names that begin like these are no data files, except the files of a change feed.
 _HIDDEN = ("_", ".")
 
@@ -262,7 +266,7 @@ class Tidying:
             if version > first:
                 continue
             end = self._store.get(f"{LOG}/{file.name}", span=(max(file.size - 4, 0), file.size))[0]
-            if end in _ENDS:
+            if end in PARQUET_ENDS:
                 return version
         return -1
 
