@@ -131,7 +131,7 @@ def _check(
         if not _is_ours(table, found):
             continue
         if name == TUBES and found.state.metadata is not None:
-            require_format(found.state.metadata["configuration"] or {}, place or location)
+            require_format(dict(found.state.metadata["configuration"] or {}), place or location)
         report.tables.append(name)
         damages = found.damages
         is_wanted = any(accept_loss or not damage.loses for damage in damages)

@@ -125,14 +125,23 @@ def checkpoint(log: LogFiles, version: int) -> Actions:
     """
     found = Actions()
     try:
-        for batch in checkpoint_batches(log, checkpoint_name(version), _COLUMNS):
-            for kind in batch.schema.names:
-                for action in batch.column(kind).drop_null().to_pylist():
-                    found.take(kind, action)
+        for kind, action in checkpoint_actions(log, checkpoint_name(version)):
+            found.take(kind, action)
     except (ValueError, KeyError, TypeError) as error:
         msg = f"the checkpoint of version {version} is not as it should be: {error}"
         raise UnknownLogError(msg) from error
     return found
+
+
+def checkpoint_actions(log: LogFiles, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The actions in a file of a checkpoint, without removed files, with their kinds; maps are lists of pairs.
+
+    Raises as `checkpoint_batches`.
+    """
+    for batch in checkpoint_batches(log, name, _COLUMNS):
+        for kind in batch.schema.names:
+            for action in batch.column(kind).drop_null().to_pylist():
+                yield kind, action
 
 
 def checkpoint_batches(
