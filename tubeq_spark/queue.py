@@ -135,9 +135,8 @@ class Queue:
                 locations. DataFrames and streams work with either.
             storage_options: Options of obstore with which the native engine reaches an object
                 store; by default from the settings of `spark` (`fs.s3a.*`,
-                `fs.azure.account.key.*`) and the environment. For credentials that expire, pass a
-                function that returns the options. The queue calls it when it is opened, every ten
-                minutes, and when the store refuses the credentials (then at most once a minute).
+                `fs.azure.account.key.*`) and the environment. For credentials that expire,
+                `credential_provider` is a function that returns new ones, as obstore asks for it.
                 The options for time limits are `timeout` and `connect_timeout` (5s) of a request,
                 and `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
                 raises `StoreError` within 40 s, or, after it sent its commit, `CommitUnknownError`
@@ -769,23 +768,23 @@ class Queue:
 
         Args:
             target: A path or URI at which nothing exists.
-            storage_options: Options of obstore with which the native engine reaches it, or a
-                function that returns them.
+            storage_options: Options of obstore with which the native engine reaches it.
             close: Whether to close the tubes here. The call then takes 5 seconds more.
 
         Returns:
-            The number of tasks in each tube, and the temporary tubes, which are left out.
+            The number of tasks in each tube.
 
         Raises:
             InvalidOptionError: `target` is no location, or overlaps with this one.
-            TubeBusyError: Tasks are taken; or the queue was moved to another target; or another queue object may
-                take tasks of a tube that is not paused; or a tube or the list of tubes was changed during the copy.
+            TubeBusyError: Tasks are taken; or a tube is temporary; or the queue was moved to another target; or
+                another queue object may take tasks of a tube that is not paused; or a tube or the list of tubes was
+                changed during the copy.
             StoreError: Something exists at the target, such as an interrupted copy; or this
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.
 
-        Commits: here those of a sweep, and with `close` 1 to the registry for each tube. At the target the creation
-        of the tables, up to 1 to each tube, and 2 to the sessions.
+        Commits: here those of a sweep, 1 to the sessions, and with `close` 1 to the registry for each tube. At the
+        target up to 1 to each table.
         """
         self._context.require_running()
         if self.engine != "native":

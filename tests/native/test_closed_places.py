@@ -267,7 +267,7 @@ def test_copy_when_a_mark_cannot_be_undone_undoes_the_others(
 
     with monkeypatch.context() as patch:
         patch.setattr(Registry, "alter", failing)
-        patch.setattr(_Copy, "_make_registry", fails)
+        patch.setattr(_Copy, "_copy_registry", fails)
         with pytest.raises(StoreError, match="no b"):
             old.copy_to(tmp_path / "new", close=True)
 

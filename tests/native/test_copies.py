@@ -126,13 +126,13 @@ def test_copy_when_a_tube_was_dropped_before_counts_none_of_its_calls_for_the_ne
     assert calls == {"kept": 1, "new": 0, "unused": 0}
 
 
-def test_copy_when_a_tube_is_temporary_leaves_it_out(source: Queue, tmp_path: Path) -> None:
+def test_copy_when_a_tube_is_temporary_is_refused(source: Queue, tmp_path: Path) -> None:
     source.create_tube("mine", temporary=True)
 
-    assert source.copy_to(tmp_path / "copy").left_out == ["mine"]
+    with pytest.raises(TubeBusyError, match="'mine' is temporary"):
+        source.copy_to(tmp_path / "copy")
 
-    with opened(tmp_path / "copy") as copy:
-        assert "mine" not in copy.tubes()
+    assert not (tmp_path / "copy").exists()
 
 
 class StopError(Exception):
@@ -159,7 +159,7 @@ def test_copy_when_stopped_cannot_be_opened_and_is_made_again_when_its_files_are
     with monkeypatch.context() as patch:
         stop_after(patch, calls, copying, "_copy_file")
         # All but the last step, where no file is left to be copied.
-        stop_after(patch, 0, _Copy, "_make_registry")
+        stop_after(patch, 0, _Copy, "_copy_registry")
         with pytest.raises(StopError):
             source.copy_to(copy)
     with pytest.raises(QueueNotFoundError):
@@ -180,8 +180,13 @@ def test_copy_when_stopped_cannot_be_opened_and_is_made_again_when_its_files_are
 #: What happens meanwhile: before which step or after it, what, and what the refusal says.
 MEANWHILE: dict[str, tuple[str, bool, Callable[[Queue], object], str]] = {
     "early tube": ("_require_apart", False, lambda q: q.create_tube("late"), "list of tubes was"),
-    "tube": ("_Copy._make_sessions", False, lambda q: q.create_tube("late"), "list of tubes was"),
-    "put": ("_Copy._make_sessions", False, lambda q: q["fifo"].put("late"), "'fifo'"),
+    "tube": (
+        "_Copy._require_unchanged",
+        False,
+        lambda q: q.create_tube("late"),
+        "list of tubes was",
+    ),
+    "put": ("_Copy._require_unchanged", False, lambda q: q["fifo"].put("late"), "'fifo'"),
     "take": ("_require_quiet", True, lambda q: q["fifo"].take(0), "'fifo' was changed"),
 }
 

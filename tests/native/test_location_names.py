@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tubeq_spark import InvalidOptionError, Queue, StoreError
-from tubeq_spark.storage import location as locations
 from tubeq_spark.storage.location import Location, local_directory, refuse_mounts
 
 ODD = ["a b", "ü x", "a&b=c", "a%20b", "[x]", "a'b", "a`b", "~x", "$x", "a\\b", "a#b", "a?b"]
@@ -140,7 +139,6 @@ def unlinked(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(locations, "_linked", set())
     monkeypatch.setattr(os, "link", refuse)
 
 
@@ -150,22 +148,4 @@ def test_opening_when_there_are_no_hard_links_says_what_to_do_and_leaves_no_tabl
 ) -> None:
     with pytest.raises(StoreError, match=r"without hard links, .* engine='spark'"):
         opened(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["_tubeq_locks"]
-    assert not [*tmp_path.glob("_tubeq_locks/_links*")]
-
-
-def test_opening_when_it_was_opened_before_looks_for_hard_links_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[str] = []
-    link = os.link
-
-    def told(source: Path, target: Path) -> None:
-        asked.append(Path(source).name)
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", told)
-    for _ in range(3):
-        opened(tmp_path)
-    assert len([name for name in asked if name.startswith("_links")]) == 1
-    assert not [*tmp_path.glob("_tubeq_locks/_links*")]
+    assert not [*tmp_path.rglob("*.json"), *tmp_path.rglob("*.parquet")]

@@ -14,13 +14,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.parquet import ParquetFile, read_table
 
-from tests.native.logs import log_files_of
 from tests.simulation.programs import HOURS, SCHEMA
 from tubeq_spark.storage.log import data_files, reading
+from tubeq_spark.storage.log.log_files import LogFiles, names_after
 from tubeq_spark.storage.log.snapshot import Shape
+from tubeq_spark.storage.store.store import DictStore, Files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tests.simulation.line import Line, Version
     from tests.simulation.sim_store import SimStore
@@ -70,7 +71,7 @@ class OtherProgram:
         dead = [
             name
             for name, file in self._world.files.items()
-            if name.startswith(f"{start}segment=")
+            if name.startswith(f"{start}part-")
             and name[len(start) :] not in kept
             and file.at < before
         ]
@@ -140,13 +141,13 @@ def compare(world: SimStore, line: Line, directory: str) -> int:
             path.write_bytes(content)
         kept = _kept(files, line)
         for number in kept:
-            _compare(Path(place), line, line.versions[number])
+            _compare(files, Path(place), line, line.versions[number])
         return len(kept)
 
 
-def _compare(place: Path, line: Line, version: Version) -> None:
+def _compare(files: Mapping[str, bytes], place: Path, line: Line, version: Version) -> None:
     number, right = version.number, set(version.files)
-    ours = reading.newest(log_files_of(place / "_delta_log"), number)
+    ours = reading.newest(_log_until(files, number))
     line.require(set(ours.files) == right, f"our reader reads version {number} wrongly")
     theirs = DeltaTable(str(place), version=number)
     paths = {uri.split(f"{place.name}/", 1)[1] for uri in theirs.file_uris()}
@@ -155,6 +156,15 @@ def _compare(place: Path, line: Line, version: Version) -> None:
         rows = theirs.to_pyarrow_table()["task_id"].to_pylist()
         ids = [i for path in right for i in _ids((place / path).read_bytes())]
         line.require(sorted(rows) == sorted(ids), f"deltalake reads other rows of {number}")
+
+
+def _log_until(files: Mapping[str, bytes], number: int) -> LogFiles:
+    """The log as it was when a version was the newest one."""
+    store = DictStore(Files(lambda: 0.0), "")
+    names = [name.removeprefix("_delta_log/") for name in files if name.startswith("_delta_log/")]
+    for name in {*names}.difference(names_after(names, number)):
+        store.put(f"_delta_log/{name}", files[f"_delta_log/{name}"])
+    return LogFiles(store)
 
 
 def _ids(content: bytes) -> Iterable[int]:

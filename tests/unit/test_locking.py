@@ -29,7 +29,7 @@ WAIT = 30.0
 
 
 @dataclass
-class FakeProcesses:
+class FakeProcesses(SystemProcesses):
     """What runs on a host: when each process was started."""
 
     running: dict[int, str] = field(default_factory=dict)

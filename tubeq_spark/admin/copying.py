@@ -1,14 +1,13 @@
 """Copies a queue to a new place: tubes with their tasks, ids, keys of puts, counts and moments.
 
 Steps, after a sweep of the source: refuse if tasks are taken or may be taken; write a mark; copy the tables of the
-tubes, file by file; make the table of sessions, with the bounds of all id slots; make the registry in one commit;
-remove the mark. Before the registry exists the target is no queue, and nobody can open it. Nothing is written to the
-source, unless it is closed: then, before the registry is made, its tubes are marked as moved, and the copy waits until
-all programs have seen that.
+tubes and of the sessions, file by file; copy the registry; remove the mark. Before the registry exists the target is no
+queue, and nobody can open it. Nothing is written to the source, unless it is closed: then, before the registry is
+copied, its tubes are marked as moved, and the copy waits until all programs have seen that.
 
-A table is copied file by file: the data files first, then the log that names them. The copy has the newest version under
+Of a table the data files are copied first, then the log that names them. The copy has the newest version under
 the same number, with the transaction ids of its log: keys of puts and totals of ended tasks. The log of the copy begins at
-a checkpoint, as after a clean-up.
+a checkpoint, as after a clean-up. The members of the source end in the copy as if their programs had been killed.
 
 If the copy is interrupted, its files must be removed before the next call.
 """
@@ -21,24 +20,18 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from tubeq_spark.admin import life
 from tubeq_spark.admin.choose_engine import Engines, engines_of
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError, TubeNotFoundError
 from tubeq_spark.model.reports import CopyReport
-from tubeq_spark.observe.statistics import sessions_of, written_calls
-from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.observe.statistics import sessions_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
 from tubeq_spark.storage.log.log_files import LOG, checkpoints_in
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.query import Select, count, named
+from tubeq_spark.storage.query import Select, count
 from tubeq_spark.storage.store.local_files import make_directory
 from tubeq_spark.storage.store.store import ExistsError
-from tubeq_spark.storage.tables.registry import TubeRecord, without_move
-from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
+from tubeq_spark.storage.tables.schema import LOG_CLEANUP
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -88,18 +81,17 @@ def copy(
         new = replace(OpenedLocation.without_spark(location), durability=queue.opened.durability)
         _require_apart(queue.opened, new)
         refuse_mounts(location)
-        kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
+        _reopen(queue, tubes, location.text)
+        queue.session.write_counters()
         # The state is read before the checks of tubes and tasks, so later changes make it differ.
-        state = _state_of(queue, kept)
+        state = _state_of(queue, tubes)
         _require_all(queue, tubes)
-        _require_not_moved(tubes, location.text)
         _require_quiet(queue, tubes, close=close)
         work = _Copy(queue, engines, new)
         with queue.engine.reading():
             work.begin()
-            work.run(kept, state, close=close)
-        temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
-        return CopyReport({ctx.record.name: work.tasks(ctx) for ctx in kept}, temporary)
+            work.run(tubes, state, close=close)
+        return CopyReport({ctx.record.name: _tasks(queue, ctx) for ctx in tubes})
     finally:
         engines.close()
 
@@ -112,26 +104,37 @@ def _require_apart(opened: OpenedLocation, new: OpenedLocation) -> None:
 
 
 def _require_all(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
-    """Refuse if the source has other tubes by now."""
-    if {record.id for record in queue.registry.records()} != {ctx.record.id for ctx in tubes}:
+    """Refuse if the source has other tubes by now, or is closed."""
+    found = {record.id: record.moved_to for record in queue.registry.records()}
+    if found != dict.fromkeys(ctx.record.id for ctx in tubes):
         raise _changed(_REGISTRY)
 
 
-def _require_not_moved(tubes: Sequence[TubeContext], target: str) -> None:
+def _reopen(queue: QueueContext, tubes: Sequence[TubeContext], target: str) -> None:
     """Refuse a source that another copy has closed, because both copies would hand out its tasks.
 
-    A copy to the same target may be made again, after one that was killed.
+    A copy to the same target may be made again, after one that was killed: then the source is opened again.
     """
     for ctx in tubes:
         place = ctx.record.moved_to
         if place is not None and place != target:
             msg = f"tube {ctx.record.name!r} was moved to {place}: copy the queue from there"
             raise TubeBusyError(msg)
+        if place is not None:
+            _mark(queue, ctx, None)
+
+
+def _mark(queue: QueueContext, ctx: TubeContext, place: str | None) -> None:
+    """Mark a tube as moved to a place, or as one that is used here."""
+    queue.registry.alter(ctx.record, functools.partial(replace, moved_to=place), "move")
 
 
 def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext], *, close: bool) -> None:
     """Refuse a source whose tasks are taken, or may be taken meanwhile."""
     for ctx in tubes:
+        if ctx.record.options.temporary:
+            msg = f"tube {ctx.record.name!r} is temporary: close the queue object that created it"
+            raise TubeBusyError(msg)
         is_taken = ctx.table.mine() & (_ROW.state == TaskState.TAKEN.value)
         taken = queue.engine.rows(Select(ctx.table.name, {"n": count()}, is_taken))[0]["n"]
         if taken:
@@ -165,11 +168,6 @@ class _Copy:
         self._target = self._tables.store_of(new.uri)
         self._is_local = new.locks is not None
 
-    @functools.cached_property
-    def _made(self) -> QueueContext:
-        """The queue at the target, which makes the directory of lock files; so only after `begin`."""
-        return life.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
-
     def begin(self) -> None:
         """Write the mark.
 
@@ -193,47 +191,38 @@ class _Copy:
         """Copy tubes.
 
         Args:
-            tubes: All tubes but temporary ones, which end with their session.
+            tubes: All tubes.
             state: The state of the source before the copy.
             close: Whether the source is closed.
         """
-        records = self._records([ctx.record.id for ctx in tubes])
+        registry = self._newest(TUBES)
         for ctx in tubes:
-            self._copy_table(ctx)
-        self._make_sessions(tubes)
+            self._copy_table(ctx.record.table, f"tube {ctx.record.name!r}")
+        self._copy_table(SESSIONS, "the table of sessions")
         self._require_unchanged(tubes, state)
         with ExitStack() as opening:
             if close:
-                commits = self._close(tubes, opening)
-                self._require_unchanged(tubes, state | {_REGISTRY: state[_REGISTRY] + commits})
-            self._make_registry(records)
+                self._close(tubes, opening)
+                self._require_unchanged(tubes, state | {_REGISTRY: state[_REGISTRY] + len(tubes)})
+            self._copy_registry(registry)
             opening.pop_all()
         self._target.delete([_MARK])
 
-    def _close(self, tubes: Sequence[TubeContext], opening: ExitStack) -> int:
-        """Mark tubes as moved, and wait until all programs have seen that.
+    def _close(self, tubes: Sequence[TubeContext], opening: ExitStack) -> None:
+        """Mark tubes as moved, by a commit for each, and wait until all programs have seen that.
 
         Args:
             tubes: The tubes.
             opening: Is left if the copy fails: then each mark is undone, also if others cannot be undone.
-
-        Returns:
-            The number of commits to the registry.
         """
-        place, commits = self._new.location.text, 0
         for ctx in tubes:
             opening.callback(self._unmark, ctx)
-            commits += self._mark(ctx, place) != ctx.record
+            _mark(self._queue, ctx, self._new.location.text)
         self._queue.clock.sleep(_SEEN_WITHIN)
-        return commits
-
-    def _mark(self, ctx: TubeContext, place: str | None) -> TubeRecord:
-        moved = functools.partial(replace, moved_to=place)
-        return self._queue.registry.alter(ctx.record, moved, "move")
 
     def _unmark(self, ctx: TubeContext) -> None:
         with suppress(TubeNotFoundError):  # somebody has dropped it
-            self._mark(ctx, ctx.record.moved_to)
+            _mark(self._queue, ctx, None)
 
     def _require_unchanged(self, tubes: Sequence[TubeContext], state: Mapping[str, int]) -> None:
         """Refuse a copy of a source that has changed: it could use ids of later puts again, or lack a tube."""
@@ -241,64 +230,36 @@ class _Copy:
             if version != state[what]:
                 raise _changed(what)
 
-    def _copy_table(self, ctx: TubeContext) -> None:
-        """Copy the table of a tube."""
-        name = ctx.record.table
+    def _newest(self, name: str) -> Snapshot:
+        """The newest version of a table of the source."""
+        return _native(self._queue.engine).newest(self._queue.opened.location.table(name))
+
+    def _copy_table(self, name: str, what: str, newest: Snapshot | None = None) -> None:
+        """Copy a table, by default its newest version; messages call it `what`."""
         try:
-            newest = _native(self._queue.engine).newest(self._queue.opened.location.table(name))
-            copy_table(self._source, self._target, name, newest)
+            copy_table(self._source, self._target, name, newest or self._newest(name))
         except FileNotFoundError as error:
-            raise _changed(f"tube {ctx.record.name!r}") from error
+            raise _changed(what) from error
         tables, table = self._tables, self._new.location.table(name)
         # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
         wanted = "false" if self._is_local else "true"
         if tables.properties(table).get(LOG_CLEANUP, "true") != wanted:
             tables.set_property(table, LOG_CLEANUP, wanted)
 
-    def _make_sessions(self, tubes: Sequence[TubeContext]) -> None:
-        """Make the table of sessions, with the bounds of all slots and the calls so far."""
-        table_lock = self._new.table_lock(SESSIONS)
-        new = new_sessions(
-            self._new.location.table(SESSIONS), self._queue.config, local=self._is_local
-        )
-        with table_lock.changing(self._made.engine.committing_jvm):
-            self._tables.create(new)
-        self._made.slots.raise_to(self._queue.slots.bounds())
-        # The copy may give the id of a tube that is not copied to a new tube, so its calls are left out.
-        ids_of_copied = {str(ctx.record.id) for ctx in tubes}
-        self._made.sessions.begin_with(
-            {name: n for name, n in calls.items() if name.partition("/")[0] in ids_of_copied}
-            for calls in written_calls(self._queue)
-        )
-
-    def tasks(self, ctx: TubeContext) -> int:
-        """The number of stored tasks of a tube of the copy."""
-        table = self._new.location.table(ctx.record.table)
-        rows = self._made.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
-        return int(rows[0]["n"])
-
-    def _records(self, tubes: Sequence[int]) -> pa.Table:
-        """The rows of tubes in the registry of the source, without marks of an earlier copy that was killed."""
-        table = self._queue.opened.location.table(TUBES)
-        columns = new_registry(table, self._queue.config, "native", local=self._is_local).columns
-        rows = self._queue.engine.arrow(Select(table, named(*columns)))
-        rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
-        options = [*map(without_move, rows.column("options").to_pylist())]
-        place = rows.schema.get_field_index("options")
-        return rows.set_column(place, "options", array(options, pa.string()))
-
-    def _make_registry(self, records: pa.Table) -> None:
-        table_lock = self._new.table_lock(TUBES)
-        name = self._new.location.table(TUBES)
-        config = replace(self._queue.config, durability=self._new.durability)
-        new = new_registry(name, config, "native", local=self._is_local)
+    def _copy_registry(self, registry: Snapshot) -> None:
+        """Copy the version of the registry that has no marks."""
+        # Copied files are not synced one by one. The registry must be on the disk after all others.
         if self._is_local:
-            # The copied files were not synced one by one.
             os.sync()
-        with table_lock.changing(self._made.engine.committing_jvm):
-            if not self._tables.create(new, records.select([*new.columns])):
-                msg = f"{new.name} was created by another program"
-                raise StoreError(msg)
+        self._copy_table(TUBES, _REGISTRY, registry)
+        if self._is_local:
+            os.sync()
+
+
+def _tasks(queue: QueueContext, ctx: TubeContext) -> int:
+    """The number of stored tasks of a tube."""
+    rows = queue.engine.rows(Select(ctx.table.name, {"n": count()}, ctx.table.mine()))
+    return int(rows[0]["n"])
 
 
 def _native(engine: Engine) -> NativeTables:

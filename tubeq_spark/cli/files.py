@@ -112,7 +112,5 @@ def copy(
         report = queue.copy_to(target, close=close)
         for name, tasks in report.tubes.items():
             call.show({"tube": name, "tasks": tasks}, f"{name}: {plural(tasks, 'task')}")
-        for name in report.left_out:
-            call.tell(f"{name} is temporary and was left out")
         if not close:
             call.tell(f"{source} stays open: use only one of the two from now on")

@@ -235,11 +235,9 @@ class CopyReport:
 
     Attributes:
         tubes: The number of tasks in each tube that was copied, by name.
-        left_out: Temporary tubes, which end with their session.
     """
 
     tubes: dict[str, int] = field(default_factory=dict, hash=False)
-    left_out: list[str] = field(default_factory=list, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

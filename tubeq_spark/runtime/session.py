@@ -199,6 +199,10 @@ class Session:
         if not self._stop.is_set():
             self.after_beat()
 
+    def write_counters(self) -> None:
+        """Write counters that have changed. At most one commit."""
+        self._beat_if_needed()
+
     def _beat_if_needed(self) -> None:
         """Renew the lease while tasks are held, and write counters that have changed."""
         with self._lock:

@@ -131,7 +131,7 @@ def _check(
         if not _is_ours(table, found):
             continue
         if name == TUBES and found.state.metadata is not None:
-            require_format(found.state.metadata["configuration"] or {}, place or location)
+            require_format(dict(found.state.metadata["configuration"] or {}), place or location)
         report.tables.append(name)
         damages = found.damages
         is_wanted = any(accept_loss or not damage.loses for damage in damages)
@@ -280,5 +280,5 @@ def _commit(table: Table, verdict: Verdict, gone: Sequence[DataFile]) -> None:
 def _written(synced: SyncedLog | None) -> None:
     """Sync the log, and forget what was known about it."""
     if synced is not None:
-        synced.damage, synced.last_readable = "", None
+        synced.damage = ""
         local_files.sync_file_system(synced.log)

@@ -14,7 +14,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.location import SYSTEM
-from tubeq_spark.storage.log.actions import fault_of_length, fault_of_size
+from tubeq_spark.storage.log.actions import fault_of_file, fault_of_size
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
 from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
@@ -23,35 +23,17 @@ from tubeq_spark.storage.log.log_files import (
     commit_name,
     is_elsewhere,
 )
-from tubeq_spark.storage.store.store import RequestError, Store, is_refused
+from tubeq_spark.storage.store.store import RequestError, Store
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 
 _STATES = array([state.value for state in TaskState], pa.string())
-
-
-def fault_of_file(file: Path, size: int) -> str:
-    """Why a data file is damaged, by its length and its end; empty if it is sound.
-
-    Raises:
-        OSError: The system refuses to read it.
-    """
-    fault = fault_of_length(file, size)
-    if fault:
-        return fault
-    try:
-        pq.read_metadata(file)
-    except (pa.ArrowException, OSError) as error:
-        if is_refused(error):
-            raise
-        return "is no whole Parquet file"
-    return ""
 
 
 def tasks_in(store: Store, path: str, size: int) -> set[int] | None:
@@ -119,21 +101,16 @@ class Table:
         """A damage of a file, by its path in the table."""
         return Damage(self.name, self.tube, kind, f"{self.store}/{path}", message, **more)
 
-    def sizes(self) -> Mapping[str, int]:
-        """The sizes of its files on an object store. On local files each file is examined by itself."""
-        if self.directory is not None:
-            return {}
-        return {file.name: file.size for file in self.store.list("")}
+    def faults(self) -> Callable[[str, int], str]:
+        """A function that tells why a data file of a size is damaged, as far as can be said without reading all of it.
 
-    def fault_of(self, path: str, size: int, sizes: Mapping[str, int]) -> str:
-        """Why a data file is damaged; empty if it is not, as far as can be said without reading all of it.
-
-        Raises:
-            OSError: The system refuses to read it.
+        On local files it raises OSError if the system refuses to read the file.
         """
-        if self.directory is None:
-            return fault_of_size(sizes.get(path), size)
-        return fault_of_file(self.directory / path, size)
+        directory = self.directory
+        if directory is not None:
+            return lambda path, size: fault_of_file(directory / path, size)
+        sizes = {file.name: file.size for file in self.store.list("")}
+        return lambda path, size: fault_of_size(sizes.get(path), size)
 
 
 @dataclass(slots=True)
@@ -306,12 +283,12 @@ def _leftovers(table: Table, log: LogFacts, now: float) -> Iterator[Damage]:
 
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
-    sizes = table.sizes()
+    fault_of = table.faults()
     for path, add in found.state.adds.items():
         if is_elsewhere(path):
             continue
         try:
-            fault = table.fault_of(path, int(add["size"]), sizes)
+            fault = fault_of(path, int(add["size"]))
         except OSError as error:
             message = f"the data file {path} cannot be read: {reason_of(error)}"
             yield table.damage("unreadable", path, message, loses=True)

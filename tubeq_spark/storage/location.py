@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import threading
-import uuid
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,11 +162,6 @@ def local_directory(text: str) -> Path | None:
 
 #: Directories of Databricks that are object stores. Each driver has its own cache of them.
 _MOUNTS = ("Volumes", "dbfs")
-#: The errors of a file system without hard links.
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
-#: Directories of lock files whose file system is known to have hard links.
-_linked: set[Path] = set()
-_looking = threading.Lock()
 
 
 def on_databricks() -> bool:
@@ -195,43 +186,3 @@ def refuse_mounts(location: Location) -> None:
                 "links there keep no two drivers apart, and tasks would be lost. Name a schema "
                 "(catalog.schema), or the store itself (abfss://…, s3://…, gs://…) with storage_options"
             )
-
-
-def require_links(locks: Path | None) -> None:
-    """Refuse a file system without hard links; a process checks it once.
-
-    Args:
-        locks: The location's directory of lock files; `None` on other storage.
-
-    Raises:
-        StoreError: The file system has no hard links.
-    """
-    with _looking:
-        if locks is None or locks in _linked:
-            return
-        name = locks / f"_links-{uuid.uuid4()}"
-        other = name.with_suffix(".link")
-        try:
-            # A process without write permission can still read; other errors appear at their next
-            # use.
-            with suppress(OSError):
-                name.touch()
-                _link(name, other)
-                _linked.add(locks)
-        finally:
-            for file in (name, other):
-                with suppress(OSError):
-                    file.unlink()
-
-
-def _link(name: Path, other: Path) -> None:
-    try:
-        os.link(name, other)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        raise StoreError(
-            f"{name.parent} is on a file system without hard links, by which the native engine commits "
-            f"({error.strerror}): put the queue on one that has them (ext4, xfs, btrfs, APFS, NTFS), or open "
-            "it with a Spark session and engine='spark'"
-        ) from error

@@ -135,7 +135,6 @@ def sessions() -> Iterator[Case]:
     yield of_sessions("last_written: 5", 5)
     calls = {"7/urls": 3, "8/O'Neil {note}": 4}
     counted = Member("O'Neil", "back\\slash", 2, 3, live=False, lease_until=None, calls=calls)
-    yield of_sessions("begin_with: two", [calls, calls])
     for said, member in {"live": MEMBER, "left, with calls": counted}.items():
         yield of_sessions(f"beat: {said}", member, NOW)
         yield of_sessions(f"renew: {said}", member, NOW)
@@ -192,8 +191,6 @@ def slots() -> Iterator[Case]:
     def lease(said: str, *answers: object, **options: Any) -> Case:
         return case(f"lease: {said}", HOLDER, NOW, 1_000, answers=answers, **options)
 
-    yield case("bounds: all")
-    yield case("raise_to: two", {3: TICK, 4: TICK + 1})
     busy, free = leased(SLOTS, TICK + 5), leased(3, TICK - 5)
     yield lease("one of a bucket was never used")
     yield lease("one of a bucket is free", free)

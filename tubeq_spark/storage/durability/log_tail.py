@@ -6,12 +6,11 @@ table at this version exists in full length. A file that a later version has rem
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.log.actions import DamagedCommitError, fault_of_length
+from tubeq_spark.storage.log.actions import DamagedCommitError, fault_of_file, is_parquet
 from tubeq_spark.storage.log.facts import Contents, LogFacts, led, read_commit
 from tubeq_spark.storage.log.log_files import LogFiles, checkpoints_in, checksum_of, is_elsewhere
 from tubeq_spark.storage.store.local_files import LocalStore
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 #: At most this many versions are read, and moved aside.
 MOST_LOST = 1_000
-#: The first and last bytes of a Parquet file, plain or encrypted.
-_MAGICS = (b"PAR1", b"PARE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,31 +184,12 @@ def _why_not(
 
 
 def is_there(table: Path, path: str, size: int | None) -> bool:
-    """Whether a file has its full length, and ends like a Parquet file.
+    """Whether a file exists, and is whole if its length is known.
 
     Raises:
         OSError: The system refuses access to the file.
     """
+    file = table / path
     if is_elsewhere(path):
         return True
-    file = table / path
-    if size is None:
-        return file.exists()
-    return not fault_of_length(file, size) and (not path.endswith(".parquet") or is_parquet(file))
-
-
-def is_parquet(file: Path) -> bool:
-    """Whether a file exists, and begins and ends like a Parquet file.
-
-    Raises:
-        OSError: The system refuses to read the file.
-    """
-    try:
-        with file.open("rb") as opened:
-            begins = opened.read(4)
-            if begins not in _MAGICS:
-                return False
-            opened.seek(-4, os.SEEK_END)
-            return opened.read() == begins
-    except FileNotFoundError:
-        return False
+    return file.exists() if size is None else not fault_of_file(file, size)

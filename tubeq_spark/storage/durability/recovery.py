@@ -7,6 +7,7 @@ reads the end of the log; otherwise it reads only the newest commit.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -35,6 +36,8 @@ _UNWRITTEN = 600.0
 _UNSYNCED = 10
 #: The prefix of the directories, in a log, to which files are moved.
 ASIDE = "_lost-"
+#: The errors of a process without write permission.
+_NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 
 
@@ -44,6 +47,9 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
     Args:
         synced: The table's log, which may not exist.
         holding: Excludes all other writers of the table during a block.
+
+    Raises:
+        OSError: The log cannot be read or mended, for another reason than a missing permission.
     """
     try:
         if not synced.log.is_dir():
@@ -58,7 +64,10 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
             if not _is_known_whole(synced, mark):
                 _look(synced, mark)
     except OSError as error:
-        _leave(synced, error)
+        if error.errno not in _NO_PERMISSION:
+            raise
+        # A process that may not write does no harm, and reads what can be read.
+        log.info("%s was not checked: %s", synced.table, reason_of(error))
 
 
 def damage(synced: SyncedLog) -> Iterator[str]:
@@ -131,19 +140,6 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
             aside,
         )
     point_to(synced.log, max(synced.log.glob(_CHECKPOINT), default=None))
-
-
-def _leave(synced: SyncedLog, error: OSError) -> None:
-    """Let a process without write permission read up to the last complete version."""
-    try:
-        tail = log_tail.look(synced)
-    except OSError:
-        # A later read of the table raises the reason.
-        return
-    if tail.lost and not tail.hopeless:
-        synced.last_readable = tail.readable
-        synced.damage = f"{tail.why}; this process cannot mend it ({reason_of(error)})"
-        log.error("%s is read up to version %d: %s", synced.table, tail.readable, synced.damage)
 
 
 # -- the files of a log -----------------------------------------------------------------------------

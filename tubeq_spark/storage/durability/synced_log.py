@@ -77,7 +77,6 @@ class SyncedLog:
         table: The directory of the table.
         log: The directory of its log.
         durability: Its durability; that of a table that others rely on is never "table".
-        last_readable: The last version to read, if this process may not move later damaged ones aside.
         damage: A sentence about damage that was not repaired.
         is_sparks: Whether Spark commits, which gives commits their names before their contents are on the disk.
     """
@@ -92,7 +91,6 @@ class SyncedLog:
         self.table = table
         self.log = table / "_delta_log"
         self.durability = Durability.COMMIT
-        self.last_readable: int | None = None
         self.damage = ""
         self.is_sparks = False
         self._places = places

@@ -21,7 +21,7 @@ import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
@@ -74,26 +74,11 @@ class Host:
     namespace: str = ""
 
 
-class Processes(Protocol):
-    """The operating system's interface for processes."""
-
-    def host(self) -> Host:
-        """The scope of this process."""
-        ...
-
-    def started(self, pid: int) -> str | None:
-        """The start time of a process, in any form; `None` if it does not run.
-
-        A process that has ended does not run, also if its exit code was not read yet (a zombie).
-        """
-        ...
-
-
 class SystemProcesses:
     """The processes that this system shows in /proc. On one without it, such as macOS, none is seen."""
 
     def host(self) -> Host:
-        """As `Processes.host`."""
+        """The scope of this process."""
         machine = _text(Path("/etc/machine-id")).strip()
         boot = _text(_PROC / "sys/kernel/random/boot_id").strip()
         try:
@@ -103,7 +88,10 @@ class SystemProcesses:
         return Host(platform.node(), machine, boot, namespace)
 
     def started(self, pid: int) -> str | None:
-        """As `Processes.started`."""
+        """The start time of a process, in any form; `None` if it does not run.
+
+        A process that has ended does not run, also if its exit code was not read yet (a zombie).
+        """
         fields = _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
         if len(fields) <= _STARTED:
             return None
@@ -135,7 +123,7 @@ class Committer:
     host: Host | None = None
     started: str | None = None
 
-    def is_gone(self, here: Processes) -> bool:
+    def is_gone(self, here: SystemProcesses) -> bool:
         """Whether it has certainly ended. A JVM that cannot be seen may be alive."""
         if self.pid is None or self.host is None:
             return False
@@ -165,7 +153,7 @@ class JvmNote:
     """The note beside a table's lock file. The holder of that file reads and writes it."""
 
     def __init__(
-        self, lock_file: Path, wall: Clock | None = None, here: Processes | None = None
+        self, lock_file: Path, wall: Clock | None = None, here: SystemProcesses | None = None
     ) -> None:
         """Use the note of a table, which may not exist yet.
 

@@ -31,7 +31,13 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.validation import was_forked
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import Place, SyncedLog, synced_log_of
-from tubeq_spark.storage.locks.committer import Committer, JvmNote, Processes, fcntl, is_answered
+from tubeq_spark.storage.locks.committer import (
+    Committer,
+    JvmNote,
+    SystemProcesses,
+    fcntl,
+    is_answered,
+)
 from tubeq_spark.storage.store.local_files import make_directory, using
 
 if TYPE_CHECKING:
@@ -237,7 +243,7 @@ class TableLock:
         self,
         lock_file: Path | None,
         wall: Clock | None = None,
-        here: Processes | None = None,
+        here: SystemProcesses | None = None,
         synced: SyncedLog | None = None,
     ) -> None:
         """Guard a table.

@@ -102,16 +102,39 @@ def damaged(file: Path | str, fault: str) -> DamagedFileError:
     return DamagedFileError(f"{file} {fault}; `tubeq check` says what can be repaired")
 
 
-def fault_of_length(file: Path, size: int) -> str:
-    """The fault of a data file whose length differs from the written one; empty if it does not.
+def fault_of_file(file: Path, size: int, *, at_ends: bool = True) -> str:
+    """Why a data file is damaged; empty if it is not, as far as its length tells, and its first and last bytes.
+
+    Args:
+        file: The file.
+        size: Its written length.
+        at_ends: Whether to look at these bytes.
 
     Raises:
-        OSError: The system refuses access to the file.
+        OSError: The system refuses to read it.
     """
     try:
-        return fault_of_size(os.stat(file).st_size, size)  # noqa: PTH116  (many files)
+        fault = fault_of_size(os.stat(file).st_size, size)  # noqa: PTH116  (many files)
     except FileNotFoundError:
         return fault_of_size(None, size)
+    return "is no whole Parquet file" if not fault and at_ends and not is_parquet(file) else fault
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether a file exists, and begins and ends like a Parquet file.
+
+    Raises:
+        OSError: The system refuses to read the file.
+    """
+    try:
+        with file.open("rb") as opened:
+            begins = opened.read(4)
+            if begins not in PARQUET_ENDS:
+                return False
+            opened.seek(-4, os.SEEK_END)
+            return opened.read() == begins
+    except FileNotFoundError:
+        return False
 
 
 def fault_of_size(found: int | None, size: int) -> str:
@@ -123,6 +146,8 @@ def fault_of_size(found: int | None, size: int) -> str:
     return "" if found == size else f"has {found} bytes instead of {size}"
 
 
+#: The first and last bytes of a Parquet file, plain or encrypted.
+PARQUET_ENDS = (b"PAR1", b"PARE")
 #: Actions that do not change what readers find. Tables with domains have a feature that only writers need to know.
 _SILENT = frozenset({"cdc", "domainMetadata"})
 #: The name of this package in its commits.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.storage.log.actions import DamagedCommitError, actions_in
 from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
@@ -23,10 +22,10 @@ from tubeq_spark.storage.log.log_files import (
     pointer_in,
     versions_of,
 )
-from tubeq_spark.storage.log.reading import UnreadableCheckpointError, checkpoint_batches
+from tubeq_spark.storage.log.reading import UnreadableCheckpointError, checkpoint_actions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.store.store import Entry, Store
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 #: The version before the first commit, where a reader without a checkpoint begins.
 BEGINNING = -1
-#: The actions of a checkpoint that are read.
-_KINDS = ("metaData", "protocol", "txn", "add")
 
 
 @dataclass(slots=True)
@@ -46,7 +43,7 @@ class Contents:
         adds: The actions that have added its files, by the paths of the files.
         removes: The actions that have removed files, by their paths.
         transactions: By application id, the version that was written, and when, in milliseconds.
-        metadata: The table's columns and properties; `None` if it has none.
+        metadata: The table's columns and properties; `None` if it has none. A checkpoint has maps as lists of pairs.
         protocol: What its readers and writers must support; `None` if it has none.
     """
 
@@ -184,7 +181,7 @@ class LogFacts:
         # It may be missing by now.
         with suppress(FileNotFoundError):
             try:
-                found.take(_in_checkpoint(self.log, name))
+                found.take(checkpoint_actions(self.log, name))
                 self.states[version] = found
             except (UnreadableCheckpointError, ValueError, KeyError, TypeError) as error:
                 fault = f"is no whole Parquet file: {reason_of(error)}"
@@ -219,15 +216,6 @@ class LogFacts:
         for number in range(begins + 1, version + 1):
             state.apply(self.commits[number])
         return state
-
-
-def _in_checkpoint(log: LogFiles, name: str) -> Iterator[Action]:
-    """The actions in a file of a checkpoint."""
-    for batch in checkpoint_batches(log, name, _KINDS):
-        for kind in batch.schema.names:
-            column = batch.column(kind).drop_null()
-            for action in column.to_pylist():
-                yield kind, with_dicts(action, column.type)
 
 
 @dataclass(frozen=True, slots=True)

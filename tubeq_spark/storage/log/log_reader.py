@@ -25,7 +25,7 @@ from tubeq_spark.storage.log.log_files import (
 from tubeq_spark.storage.store.store import Patience, Store, is_fresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.log.snapshot import Snapshot
@@ -88,7 +88,6 @@ class LogReader:
         looks: Looks,
         tidying: Tidying,
         patience: Patience,
-        last: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Use the log of a table, which may not exist.
 
@@ -98,11 +97,10 @@ class LogReader:
             looks: How new commits are found there.
             tidying: Keeps the log short.
             patience: For how long a commit is repeated after errors that may pass.
-            last: Returns the last version to read; `None` for the newest one.
         """
         self.store, self.tidying, self._clock = store, tidying, clock
         self._offset = clock.now().timestamp() - clock.monotonic()
-        self._looks, self._patience, self._last = looks, patience, last
+        self._looks, self._patience = looks, patience
         #: Whether each look costs a request, and answers can be lost.
         self.is_far = looks.is_far
         self._known: Base | None = None
@@ -176,13 +174,8 @@ class LogReader:
 
     def _look(self) -> Base:
         known = self._known
-        if known is None or self._is_behind_last(known):
-            return self._look_anew(known)
-        return self._move_on(known) or self._look_anew(known)
-
-    def _is_behind_last(self, known: Base) -> bool:
-        last = self._last()
-        return last is not None and known.snapshot.version > last
+        moved_on = None if known is None else self._move_on(known)
+        return moved_on or self._look_anew(known)
 
     def _move_on(self, known: Base) -> Base | None:
         """Read the commits after the known version; `None` if the log must be read anew."""
@@ -191,7 +184,7 @@ class LogReader:
         is_sure = self._is_sure(known)
         if self.is_far and not is_sure and not self._is_listed(known, files):
             return None
-        found = reading.moved_on(files, known.snapshot, self._last(), self._saw)
+        found = reading.moved_on(files, known.snapshot, self._saw)
         # Others shorten a log at its beginning. So if the known version is there, read after the last one, then no
         # version after it was missing because it had been removed.
         if not self.is_far and not self._is_in_log(known):
@@ -210,7 +203,7 @@ class LogReader:
         before = None if former is None else former.snapshot
         self.tidying.forget()
         files = LogFiles(self.store, self._looks.ahead)
-        found = reading.newest(files, self._last(), self._saw)
+        found = reading.newest(files, self._saw)
         return self._remember(Base(found, self._tag(files, found), at, now), before)
 
     def _saw(self, version: int, actions: Actions) -> None:

@@ -125,14 +125,23 @@ def checkpoint(log: LogFiles, version: int) -> Actions:
     """
     found = Actions()
     try:
-        for batch in checkpoint_batches(log, checkpoint_name(version), _COLUMNS):
-            for kind in batch.schema.names:
-                for action in batch.column(kind).drop_null().to_pylist():
-                    found.take(kind, action)
+        for kind, action in checkpoint_actions(log, checkpoint_name(version)):
+            found.take(kind, action)
     except (ValueError, KeyError, TypeError) as error:
         msg = f"the checkpoint of version {version} is not as it should be: {error}"
         raise UnknownLogError(msg) from error
     return found
+
+
+def checkpoint_actions(log: LogFiles, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The actions in a file of a checkpoint, without removed files, with their kinds; maps are lists of pairs.
+
+    Raises as `checkpoint_batches`.
+    """
+    for batch in checkpoint_batches(log, name, _COLUMNS):
+        for kind in batch.schema.names:
+            for action in batch.column(kind).drop_null().to_pylist():
+                yield kind, action
 
 
 def checkpoint_batches(
@@ -187,18 +196,17 @@ class _Listed:
         others = sorted(file.version for file in found if not file.is_plain)
         return cls(versions_of(names), plain, others, is_whole)
 
-    def hole(self, start: int, last: int | None = None) -> int | None:
+    def hole(self, start: int) -> int | None:
         """The first version after a missing one; `None` if none is missing."""
-        after = [v for v in self.commits if v > start and (last is None or v <= last)]
+        after = [v for v in self.commits if v > start]
         return next((place for place, v in enumerate(after, start + 1) if place != v), None)
 
 
-def begun(files: LogFiles, last: int | None, *, is_sure: bool, whole: bool = True) -> Snapshot:
+def begun(files: LogFiles, *, is_sure: bool, whole: bool = True) -> Snapshot:
     """The version at which readers begin.
 
     Args:
         files: The log.
-        last: Read no further than this version.
         is_sure: Whether a file that was not listed counts as missing. The log may have been shortened
             meanwhile, or the file may be new: another listing shows that.
         whole: Whether to list the whole log, however long.
@@ -210,7 +218,7 @@ def begun(files: LogFiles, last: int | None, *, is_sure: bool, whole: bool = Tru
         UnknownLogError: This package cannot read it.
     """
     listed = _Listed.read(files, whole=whole)
-    starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
+    starts = listed.checkpoints[::-1]
     if listed.others and listed.others[-1] > max(starts, default=-1):
         raise UnknownLogError("a checkpoint of several files")
     if not (listed.commits or starts) and listed.is_whole:
@@ -218,7 +226,7 @@ def begun(files: LogFiles, last: int | None, *, is_sure: bool, whole: bool = Tru
         raise EngineError(msg, Outcome.FAILED, missing=True)
     bad: tuple[int, UnreadableCheckpointError] | None = None
     for start in (*starts, None):
-        if listed.hole(-1 if start is None else start, last) is not None:
+        if listed.hole(-1 if start is None else start) is not None:
             break
         try:
             found = _first(files, start)
@@ -234,7 +242,7 @@ def begun(files: LogFiles, last: int | None, *, is_sure: bool, whole: bool = Tru
             f"is no whole checkpoint, and the log does not lead on without it ({reason_of(bad[1])})"
         )
         raise damaged(f"{files}/{checkpoint_name(bad[0])}", fault)
-    hole = listed.hole(starts[0] if starts else -1, last)
+    hole = listed.hole(starts[0] if starts else -1)
     raise _missing(files, 0 if hole is None else hole, is_sure=is_sure)
 
 
@@ -305,14 +313,12 @@ _SURE = 3
 
 def newest(
     files: LogFiles,
-    last: int | None = None,
     seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
 ) -> Snapshot:
     """The newest version.
 
     Args:
         files: The log.
-        last: Read no further than this version.
         seen: Called with each commit after the version at which the reading begins.
 
     Raises:
@@ -323,14 +329,14 @@ def newest(
     """
     for tries in range(_TRIES):
         try:
-            begins = begun(files, last, is_sure=tries >= _SURE, whole=tries > 0)
+            begins = begun(files, is_sure=tries >= _SURE, whole=tries > 0)
         except FileNotFoundError:
             # A listed file is gone, because the log has moved on.
             continue
-        found = moved_on(files, begins, last, seen)
-        if last is None and files.goes_on_after(found.version):
+        found = moved_on(files, begins, seen)
+        if files.goes_on_after(found.version):
             continue
-        if found.version == last or is_there(files, found.version):
+        if is_there(files, found.version):
             return found
         # The commit of the checkpoint's version may be removed already.
         if last_listed(files) == found.version:
@@ -341,21 +347,19 @@ def newest(
 def moved_on(
     files: LogFiles,
     found: Snapshot,
-    last: int | None = None,
     seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
 ) -> Snapshot:
-    """Apply all commits that follow a version, or those up to `last`. Raises as `newest`.
+    """Apply all commits that follow a version. Raises as `newest`.
 
     Args:
         files: The log.
         found: The version.
-        last: Read no further than this version.
         seen: Called with each commit.
     """
     commits: list[Actions] = []
     # Until the next one does not exist.
     with suppress(FileNotFoundError):
-        while last is None or found.version + len(commits) < last:
+        while True:
             version = found.version + 1 + len(commits)
             commits.append(commit(files, version))
             seen(version, commits[-1])

@@ -22,7 +22,13 @@ from tubeq_spark.clock import Clock, to_us
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
 from tubeq_spark.storage.locks.committer import without_readers
 from tubeq_spark.storage.log import checkpoints
-from tubeq_spark.storage.log.actions import FEED, DamagedFileError, UnknownLogError, hours_of
+from tubeq_spark.storage.log.actions import (
+    FEED,
+    PARQUET_ENDS,
+    DamagedFileError,
+    UnknownLogError,
+    hours_of,
+)
 from tubeq_spark.storage.log.log_files import (
     KEPT_HOURS,
     LEFT_SECONDS,
@@ -55,41 +61,8 @@ _SELDOM = 1_000
 _AT_ONCE = 1_000
 #: The removed files of this many commits are remembered for the next checkpoint.
 _REMOVES = 1_000
-#: The last bytes of a Parquet file, plain or encrypted.
-_ENDS = (b"PAR1", b"PARE")
 #: Names that begin like these are no data files, except the files of a change feed.
 _HIDDEN = ("_", ".")
-
-
-def dead_files(
-    log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry], *, purges: bool = False
-) -> list[str]:
-    """The names of the files that can be removed.
-
-    Args:
-        log: The log of the table.
-        snapshot: The newest version. Its checkpoint was written just now, so its time is the storage's clock.
-        listed: All files of the table, listed after that.
-        purges: Whether to remove files that only older versions need. No version has named the files of running writes
-            yet, so these stay.
-    """
-    checkpoint = f"{LOG}/{checkpoint_name(snapshot.version)}"
-    now = next((entry.at for entry in listed if entry.name == checkpoint), None)
-    hours = hours_of(
-        snapshot.shape.properties, checkpoints.DELETED_RETENTION, checkpoints.DELTAS_HOURS
-    )
-    if now is None or hours is None:
-        return []
-    before = now - hours * 3600
-    removed = checkpoints.removed(log, snapshot.version) - snapshot.files.keys()
-    needed = snapshot.files.keys() | (set() if purges else removed)
-    return [
-        entry.name
-        for entry in listed
-        if (entry.at < before or (purges and entry.name in removed))
-        and entry.name not in needed
-        and (entry.name.startswith(FEED) or not entry.name.startswith(_HIDDEN))
-    ]
 
 
 class Tidying:
@@ -152,12 +125,31 @@ class Tidying:
         """Remove the old part of the log, and return the files that neither a version nor those before it need.
 
         Args:
-            snapshot: The version. It gets a checkpoint.
-            purges: Whether to return also files that those before it need.
+            snapshot: The newest version. It gets a checkpoint, whose time is the storage's clock.
+            purges: Whether to return also files that only older versions need. No version has named the files of
+                running writes yet, so these stay.
         """
         self._write_checkpoint(snapshot)
         self.clean(snapshot)
-        return dead_files(LogFiles(self._store), snapshot, self._store.list(""), purges=purges)
+        listed = self._store.list("")
+        checkpoint = f"{LOG}/{checkpoint_name(snapshot.version)}"
+        now = next((entry.at for entry in listed if entry.name == checkpoint), None)
+        hours = hours_of(
+            snapshot.shape.properties, checkpoints.DELETED_RETENTION, checkpoints.DELTAS_HOURS
+        )
+        if now is None or hours is None:
+            return []
+        before = now - hours * 3600
+        gone = checkpoints.removed(LogFiles(self._store), snapshot.version)
+        removed = gone - snapshot.files.keys()
+        needed = snapshot.files.keys() | (set() if purges else removed)
+        return [
+            entry.name
+            for entry in listed
+            if (entry.at < before or (purges and entry.name in removed))
+            and entry.name not in needed
+            and (entry.name.startswith(FEED) or not entry.name.startswith(_HIDDEN))
+        ]
 
     def delete_removed(self, until: int) -> None:
         """Remove the data files that versions up to one have removed, as far as they are remembered."""
@@ -262,7 +254,7 @@ class Tidying:
             if version > first:
                 continue
             end = self._store.get(f"{LOG}/{file.name}", span=(max(file.size - 4, 0), file.size))[0]
-            if end in _ENDS:
+            if end in PARQUET_ENDS:
                 return version
         return -1
 

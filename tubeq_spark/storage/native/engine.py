@@ -21,7 +21,6 @@ from tubeq_spark.storage.location import (
     Location,
     local_directory,
     refuse_mounts,
-    require_links,
 )
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
@@ -68,7 +67,7 @@ class NativeEngine(Engine):
         """Work on tables at paths or URIs, or on those of some handles.
 
         Args:
-            storage: The options by which the storage is reached, a function that returns them, or handles.
+            storage: The options by which the storage is reached, or handles.
         """
         self._handles = storage if isinstance(storage, Handles) else Handles(storage)
         self._admin = NativeTables(self._handles)
@@ -232,7 +231,6 @@ def open_location(
             opened = replace(opened, is_new=True, durability=config.new_durability())
             # It makes the directory of lock files.
             opened.table_lock(TUBES)
-        require_links(opened.locks)
         if is_new:
             create_system_tables(opened, config, engine, NATIVE)
     except OSError as error:

@@ -12,7 +12,7 @@ import errno
 import logging
 import shutil
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from tubeq_spark.storage.log.actions import (
     DamagedFileError,
     UnknownLogError,
     damaged,
-    fault_of_length,
+    fault_of_file,
 )
 from tubeq_spark.storage.log.data_files import file_of
 from tubeq_spark.storage.log.log import Log
@@ -88,7 +88,9 @@ class BadFiles:
         """
         for file in files if self._is_local else ():
             place, is_known = self._directory / file.path, file.path in self._faults
-            fault = _fault_of(place, file.size, at_content=at_content or is_known)
+            fault = ""
+            with suppress(OSError):
+                fault = fault_of_file(place, file.size, at_ends=at_content or is_known)
             if fault and not is_known:
                 log.warning("%s %s: reads leave its segment out", place, fault)
             elif is_known and not fault:
@@ -123,18 +125,6 @@ class BadFiles:
     def refusal(self, file: DataFile) -> DamagedFileError:
         """The error for a read that needs the rows of a bad file."""
         return damaged(self._directory / file.path, self._faults.get(file.path, "was not there"))
-
-
-def _fault_of(place: Path, size: int, *, at_content: bool) -> str:
-    try:
-        if not at_content:
-            return fault_of_length(place, size)
-        # Imported here, because most processes find no damage.
-        from tubeq_spark.storage.examine import fault_of_file  # noqa: PLC0415
-
-        return fault_of_file(place, size)
-    except OSError:
-        return ""
 
 
 def left_out(files: Sequence[DataFile], together: Sequence[str]) -> Expression:
@@ -317,9 +307,7 @@ class LocalTable(PlainTable):
         store = LocalStore(synced)
         tidying = Tidying(store, _CLOCK, LocalRetention(synced), at_once)
         # A local file is asked for once, so no patience is needed.
-        super().__init__(
-            store, _CLOCK, NEAR, tidying, Patience(0, 0.0), lambda: synced.last_readable
-        )
+        super().__init__(store, _CLOCK, NEAR, tidying, Patience(0, 0.0))
         self.bad_files = BadFiles(directory)
         self._synced_stranger = ""
 

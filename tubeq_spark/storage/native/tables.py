@@ -71,8 +71,8 @@ class NativeTables(Tables):
 
     # -- making and changing -----------------------------------------------------------------
 
-    def create(self, table: NewTable, rows: pa.Table | None = None) -> bool:
-        """Create a table with rows, in one commit, if it does not exist.
+    def create(self, table: NewTable) -> bool:
+        """Create a table, in one commit, if it does not exist.
 
         Returns:
             Whether it did not exist, and nobody else has created it meanwhile.
@@ -88,7 +88,7 @@ class NativeTables(Tables):
             return False
         now_ms = to_us(SystemClock().now()) // 1_000
         shape = shape_of(table, str(uuid.uuid4()), now_ms)
-        change = _change("create", "CREATE TABLE", shape, rows=rows)
+        change = _change("create", "CREATE TABLE", shape)
         try:
             with handles.telling():
                 opened.create(Snapshot.before(shape), change)
@@ -276,7 +276,6 @@ def _change(
     operation: str,
     shape: Shape,
     before: Shape | None = None,
-    rows: pa.Table | None = None,
 ) -> Change:
     """The commit of a change of a table itself.
 
@@ -285,7 +284,6 @@ def _change(
         operation: Its name in the history.
         shape: The new shape.
         before: The former shape; `None` for a new table.
-        rows: The rows of a new table.
     """
 
     def on(later: Snapshot) -> Change | None:
@@ -293,7 +291,7 @@ def _change(
         return change if later.shape is before else None
 
     note = Note(step, operation_id=new_operation_id())
-    change = Change(note, rows, on=on, shape=shape, operation=operation)
+    change = Change(note, on=on, shape=shape, operation=operation)
     return change
 
 

@@ -14,13 +14,16 @@ from obstore.store import ObjectStore as Client
 from obstore.store import from_url
 
 from tubeq_spark.storage.store.error_text import is_of_file, request_error
-from tubeq_spark.storage.store.store import impatient, shared_by_threads
-from tubeq_spark.storage.store.store_options import credential_provider, for_client, with_limits
+from tubeq_spark.storage.store.store import carried, impatient
+from tubeq_spark.storage.store.store_options import (
+    StorageOptions,
+    credential_provider,
+    for_client,
+    with_limits,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from tubeq_spark.storage.store.store_options import RenewedOptions
+    from collections.abc import Callable, Iterable, Sequence
 
 T = TypeVar("T")
 
@@ -35,12 +38,11 @@ _CACHED = 64 << 20
 class Bucket:
     """The objects of one bucket or container. Thread-safe."""
 
-    def __init__(self, uri: str, options: RenewedOptions) -> None:
+    def __init__(self, uri: str, options: StorageOptions) -> None:
         """Use the bucket at a URI, which is reached by these options."""
         self.uri, self._options = uri, options
-        #: Clients by their time limits, and the options that they were made of.
+        #: Clients by their time limits.
         self._clients: dict[str | None, Client] = {}
-        self._made_of: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
         self._contents: OrderedDict[str, bytes] = OrderedDict()
@@ -53,26 +55,19 @@ class Bucket:
             FileNotFoundError: The object that should be read does not exist.
             RequestError: The store fails.
         """
+        try:
+            return ask(self._client(size))
+        except FileNotFoundError as error:
+            if is_of_file(error):
+                raise
+            raise request_error(error, self.uri, key) from error
+        except exceptions.BaseError as error:
+            raise request_error(error, self.uri, key) from error
 
-        def once(options: Mapping[str, str]) -> T:
-            try:
-                return ask(self._client(options, size))
-            except FileNotFoundError as error:
-                if is_of_file(error):
-                    raise
-                raise request_error(error, self.uri, key) from error
-            except exceptions.BaseError as error:
-                raise request_error(error, self.uri, key) from error
-
-        return self._options.tried(once)
-
-    def _client(self, given: Mapping[str, str], size: int) -> Client:
-        options = with_limits(given, min(size, PART))
+    def _client(self, size: int) -> Client:
+        options = with_limits(self._options, min(size, PART))
         limit = options.get("timeout")
         with self._lock:
-            if given != self._made_of:
-                self._clients.clear()
-                self._made_of = given
             client = self._clients.get(limit)
             if client is None:
                 client = self._clients[limit] = client_of(self.uri, options)
@@ -83,13 +78,12 @@ class Bucket:
         some = list(items)
         if len(some) < 2:
             return [call(item) for item in some]
-        with shared_by_threads() as carried:
-            try:
-                begun = self._pool.map(carried(call), some)
-            except RuntimeError:
-                # After the end of the main thread no pool begins new work, while other threads go on.
-                return [call(item) for item in some]
-            return list(begun)
+        try:
+            begun = self._pool.map(carried(call), some)
+        except RuntimeError:
+            # After the end of the main thread no pool begins new work, while other threads go on.
+            return [call(item) for item in some]
+        return list(begun)
 
     def beside(self, call: Callable[[], T]) -> Future[T] | None:
         """Call a function while this thread goes on, and repeat none of its requests; `None` if the pool has ended."""
@@ -121,7 +115,7 @@ class Bucket:
             self._bytes = 0
 
 
-def client_of(uri: str, options: Mapping[str, str]) -> Client:
+def client_of(uri: str, options: StorageOptions) -> Client:
     """A client that repeats nothing.
 
     Raises:

@@ -12,7 +12,7 @@ import re
 import threading
 from collections import defaultdict
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -37,7 +37,6 @@ class RequestError(OSError):
         status: The HTTP status of the answer; `None` if there was no answer.
         was_sent: Whether the request may have reached the store, so that a write may be done, or be done later.
         passes: Whether the same request may succeed if it is repeated.
-        is_of_credentials: Whether the store may accept the request with other credentials.
     """
 
     def __init__(
@@ -47,14 +46,12 @@ class RequestError(OSError):
         status: int | None = None,
         was_sent: bool = False,
         passes: bool = False,
-        is_of_credentials: bool = False,
     ) -> None:
         """Fail with a message."""
         super().__init__(message)
         self.status = status
         self.was_sent = was_sent
         self.passes = passes
-        self.is_of_credentials = is_of_credentials
 
 
 def is_refused(error: Exception) -> bool:
@@ -304,7 +301,7 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
 
 @dataclass(slots=True)
 class _Lost:
-    """The time that a verb has lost by failed requests.
+    """The time that a verb has lost by failed requests. Threads that make them at the same moment share it.
 
     Attributes:
         seconds: By requests that are not about a commit that was sent.
@@ -316,23 +313,19 @@ class _Lost:
     of_commits: float = 0.0
     is_over: bool = False
 
-    def add(self, other: _Lost) -> None:
-        """Count the time that another thread has lost at the same moment."""
-        self.seconds = max(self.seconds, other.seconds)
-        self.of_commits = max(self.of_commits, other.of_commits)
-        self.is_over = self.is_over or other.is_over
-
 
 class _Verb(threading.local):
     """The verb and the operation of this thread.
 
     Attributes:
         lost: The lost time of its verb, or of its operation outside a verb; `None` if it runs neither.
+        finds_out: Whether it finds out the outcome of a commit.
         began: When its operation began, or made its last commit, by the monotonic clock; `None` if it runs none.
         made: The version that this commit has made.
     """
 
     lost: _Lost | None = None
+    finds_out: bool = False
     began: float | None = None
     made: object = None
 
@@ -380,16 +373,11 @@ def is_patience_over() -> bool:
 @contextmanager
 def finding_out() -> Iterator[None]:
     """Run a block that finds out the outcome of a commit: its lost time counts as that of commits."""
-    lost = _verb.lost
-    if lost is None:
-        yield
-        return
-    _verb.lost = _Lost(lost.of_commits, lost.of_commits)
+    before, _verb.finds_out = _verb.finds_out, True
     try:
         yield
     finally:
-        lost.of_commits = max(lost.of_commits, _verb.lost.seconds)
-        _verb.lost = lost
+        _verb.finds_out = before
 
 
 def has_made(what: object) -> None:
@@ -410,28 +398,18 @@ def is_fresh(what: object, at: float) -> bool:
     return _verb.began is not None and (at >= _verb.began or what is _verb.made)
 
 
-@contextmanager
-def shared_by_threads() -> Iterator[Callable[[Callable[[V], T]], Callable[[V], T]]]:
-    """Yield a wrapper: calls of a wrapped function in other threads share the limits of this one, in the block."""
-    lost, others = _verb.lost, list[_Lost]()
+def carried(call: Callable[[V], T]) -> Callable[[V], T]:
+    """A call for other threads that shares the limits of this one."""
+    lost, finds_out = _verb.lost, _verb.finds_out
 
-    def carried(call: Callable[[V], T]) -> Callable[[V], T]:
-        def run(thing: V) -> T:
-            _verb.lost = None if lost is None else replace(lost)
-            try:
-                return call(thing)
-            finally:
-                others.extend([] if _verb.lost is None else [_verb.lost])
-                _verb.lost = None
+    def run(thing: V) -> T:
+        _verb.lost, _verb.finds_out = lost, finds_out
+        try:
+            return call(thing)
+        finally:
+            _verb.lost, _verb.finds_out = None, False
 
-        return run
-
-    try:
-        yield carried
-    finally:
-        if lost is not None:
-            for other in others:
-                lost.add(other)
+    return run
 
 
 def impatient(call: Callable[[], T]) -> Callable[[], T]:
@@ -456,6 +434,7 @@ def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | No
             have limits of their own, whatever was lost before.
     """
     shared, began = _verb.lost, _CLOCK.monotonic()
+    of_commit = of_commit or _verb.finds_out
     name = "of_commits" if of_commit else "seconds"
     before: float = 0.0 if shared is None else getattr(shared, name)
 
@@ -463,7 +442,7 @@ def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | No
         # If this is called again, the attempt in between has failed.
         seconds = before + _CLOCK.monotonic() - began
         if shared is not None:
-            setattr(shared, name, seconds)
+            setattr(shared, name, max(seconds, getattr(shared, name)))
             shared.is_over = shared.is_over or (not of_commit and seconds >= patience.seconds)
         return seconds
 

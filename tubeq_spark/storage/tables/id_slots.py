@@ -81,15 +81,6 @@ class Slots(KeyedTable):
             return self._loop.run("extend_slot", self._table_lock, attempt)
         return None
 
-    def bounds(self) -> dict[int, int]:
-        """The bounds of all slots that were ever leased. No commit."""
-        return {slot: lease.bound for slot, lease in self._leased().items()}
-
-    def raise_to(self, bounds: Mapping[int, int]) -> None:
-        """Raise the bounds of slots that nobody holds. One commit, a blind append; none for no slots."""
-        rows = [_row(SlotLease(slot, None, bound)) for slot, bound in bounds.items()]
-        self._append("raise_slots", rows)
-
     def _leased(self, bucket: int | None = None) -> dict[int, SlotLease]:
         """All slots that were ever leased, or those of one bucket."""
         is_there = (

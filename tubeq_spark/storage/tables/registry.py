@@ -242,11 +242,6 @@ def _excludes(of: Row, new: TubeRecord) -> Expression:
     return ((has_name | was_moved) & (of.status == _LIVE)) | has_table
 
 
-def without_move(text: str) -> str:
-    """Stored options of a tube that is used where they are stored."""
-    return json.dumps({k: v for k, v in json.loads(text).items() if k != _MOVED_TO}, sort_keys=True)
-
-
 def _record(found: Mapping[str, Any]) -> TubeRecord:
     # If the owner of a temporary tube was noted, it stands in the place of the option.
     stored = json.loads(found["options"])

@@ -117,13 +117,6 @@ class Sessions(KeyedTable):
         """Write a member's newest row. One commit, a blind append: it conflicts with nothing."""
         self._append("heartbeat", [_row(member, now_us)])
 
-    def begin_with(self, calls: Iterable[Mapping[str, int]]) -> None:
-        """Write counters of calls that were made elsewhere. One commit, a blind append."""
-        total = sum(map(Counter, calls), Counter[str]())
-        row = {"bucket": _TOTAL_BUCKET, "kind": _TOTAL, "key": _TOTAL, "calls": total}
-        # The row that is written last counts, because the counters only grow.
-        self._append("begin", [row | {"seq": total.total()}])
-
     def renew(self, member: Member, now_us: int) -> bool:
         """Write a member's row after its lease has ended, unless its epoch has a dead mark.
 
