@@ -1,13 +1,11 @@
 """Runs the tests of a folder on Spark and natively by the fixture `engine`.
 
 Its conftest takes over what is here. A test that names the Spark session, itself or by its fixtures, is
-about Spark and runs there only; so does, whatever its fixtures, what asks for `needs_spark` on its way.
-`--engine native` runs nothing else, and starts no Spark.
+about Spark and runs there only; so does a parameter with the mark `frames`. `--engine native` runs nothing else, and
+starts no Spark.
 """
 
 from __future__ import annotations
-
-from typing import NoReturn
 
 import pytest
 
@@ -16,7 +14,6 @@ from tests.acceptance.support import Native, OnSpark
 __all__ = [
     "engine",
     "engine_of",
-    "needs_spark",
     "pytest_collection_modifyitems",
     "pytest_generate_tests",
 ]
@@ -39,11 +36,6 @@ def engine_of(item: pytest.Item) -> str | None:
     return name
 
 
-def needs_spark(*_: object, **_options: object) -> NoReturn:
-    """Leave out a test, run on the native engine, that is about Spark."""
-    pytest.skip("it is about what needs Spark")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test on each engine that was asked for."""
     own = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
@@ -57,7 +49,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave nothing that runs without Spark to the thorough tests: it takes milliseconds.
 
-    And what `without_spark` marks is not run there: the code that it is about knows no engine.
+    And what `without_spark` marks is not run there: the code that it is about knows no engine. What `frames` marks
+    needs Spark.
     """
     kept, left_out = [], []
     for item in items:
@@ -66,9 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
         needs = name or "spark"
         is_ours = item.path.parent.name in _FOLDERS and (name or "spark" in fixtures)
-        runs = needs in _chosen(config) and not (
-            needs == "spark" and item.get_closest_marker("without_spark")
-        )
+        left = "without_spark" if needs == "spark" else "frames"
+        runs = needs in _chosen(config) and not item.get_closest_marker(left)
         (left_out if is_ours and not runs else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)

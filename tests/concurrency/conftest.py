@@ -9,23 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.both_engines import (
-    engine,
-    engine_of,
-    needs_spark,
-    pytest_collection_modifyitems,
-    pytest_generate_tests,
-)
+from tests.both_engines import engine, pytest_collection_modifyitems, pytest_generate_tests
 from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import (
     FOR_EVER,
-    FRAME_VERBS,
     TTR,
     Probe,
     World,
     end_heartbeat,
 )
-from tubeq_spark import Queue, QueueConfig, Tube
+from tubeq_spark import QueueConfig
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -33,6 +26,7 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
+    from tubeq_spark import Queue
 
 __all__ = ["engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
 
@@ -55,24 +49,6 @@ def place(engine: OnSpark, tmp_path_factory: pytest.TempPathFactory) -> str:
 def clock(engine: OnSpark) -> ManualClock:
     """The clock of the module's queues on an engine: it moves only when a test says so."""
     return ManualClock()
-
-
-@pytest.fixture(autouse=True)
-def _skipped_where_frames_need_spark(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if engine_of(request.node) != "native":
-        return
-    for verb in FRAME_VERBS:
-        monkeypatch.setattr(Tube, verb, needs_spark)
-    create = Queue.create_tube
-
-    def create_tube(queue: Queue, *args: Any, **options: Any) -> Tube:
-        if options.get("schema") is not None or options.get("change_feed"):
-            needs_spark()
-        return create(queue, *args, **options)
-
-    monkeypatch.setattr(Queue, "create_tube", create_tube)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tests.both_engines import needs_spark
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.memory_engine import MemoryEngine
@@ -34,8 +33,6 @@ WAIT = 120.0
 #: The ttr of the tasks of these tests, and a step of the clock that ends it.
 TTR = 60.0
 PAST_TTR = TTR + 1
-#: What a tube without Spark cannot do.
-FRAME_VERBS = ("df", "take_df", "put_df", "history")
 
 
 def is_verb_of_main(thread: int) -> bool:
@@ -235,9 +232,12 @@ def two_hosts(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 
 @dataclass
 class World:
-    """A tube shared by two sessions on one clock: one that is interrupted, and a plain one."""
+    """A tube shared by two sessions on one clock: one that is interrupted, and a plain one.
 
-    session: SparkSession | None
+    Without Spark there is no session: `spark` is `None` then, and nobody asks for a frame.
+    """
+
+    spark: Any
     place: str
     clock: ManualClock
     probe: Probe
@@ -246,11 +246,6 @@ class World:
     tube: Tube
     rival: Tube
     open_queue: OpenQueue
-
-    @property
-    def spark(self) -> SparkSession:
-        """The Spark session; a test that asks for it is about Spark."""
-        return needs_spark() if self.session is None else self.session
 
     def version(self, table: str | None = None) -> int:
         """The latest version of a table, from its log; the tube's by default."""
@@ -282,7 +277,8 @@ class World:
     def frame(self, letters: str) -> DataFrame:
         """Payloads for a `put_df`, each a letter."""
         rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
-        return self.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
+        found: DataFrame = self.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
+        return found
 
     def ids(self, names: str) -> DataFrame | list[int]:
         """What names tasks of the tube by their data: a frame, and where there are none the ids."""
@@ -290,9 +286,12 @@ class World:
         rows = rows_of(self.rival, "task_id", "data")
         ids = [row["task_id"] for row in rows if row["data"] in named]
         assert len(ids) == len(names)
-        if self.session is None:
+        if self.spark is None:
             return ids
-        return self.session.sql(" UNION ALL ".join(f"SELECT {i}L AS task_id" for i in ids))
+        named_by: DataFrame = self.spark.sql(
+            " UNION ALL ".join(f"SELECT {i}L AS task_id" for i in ids)
+        )
+        return named_by
 
 
 def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
         world.tube.put(letter)
     DeltaTable(str(log.parent)).create_checkpoint()
     assert done(world.rivals) == before + 2
-    if world.session is None:
+    if world.spark is None:
         assert len(list(log.glob("*.json"))) < 6
     assert done(world.open_queue()) == before + 2
 

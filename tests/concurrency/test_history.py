@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Tube
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 
 def last_commit(world: World) -> dict[str, Any]:
     table = f"delta.`{world.place}/shared`"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 
+pytestmark = pytest.mark.usefixtures("spark")
 #: More commits than the history is asked for at once.
 MANY = 210
 
@@ -121,7 +122,6 @@ def no_metrics(pair: World) -> Iterator[World]:
     pair.rival.truncate()
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("verb", CASES)
 def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard(
     world: World, verb: str
@@ -188,7 +188,6 @@ def test_create_tube_when_its_answer_is_lost_makes_it_once(world: World) -> None
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("spark")
 def test_put_when_its_answer_is_lost_and_hundreds_have_committed_since_returns_the_task(
     world: World,
 ) -> None:

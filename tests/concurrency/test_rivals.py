@@ -204,6 +204,7 @@ def test_drop_when_another_program_comes_before_its_last_commit_has_dropped_the_
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("spark")
 def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_new_tasks(
     world: World,
 ) -> None:
