@@ -135,8 +135,9 @@ class Queue:
                 locations. DataFrames and streams work with either.
             storage_options: Options of obstore with which the native engine reaches an object
                 store; by default from the settings of `spark` (`fs.s3a.*`,
-                `fs.azure.account.key.*`) and the environment. For credentials that expire,
-                `credential_provider` is a function that returns new ones, as obstore asks for it.
+                `fs.azure.account.key.*`) and the environment. For credentials that expire, pass a
+                function that returns the options. The queue calls it when it is opened, every ten
+                minutes, and when the store refuses the credentials (then at most once a minute).
                 The options for time limits are `timeout` and `connect_timeout` (5s) of a request,
                 and `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
                 raises `StoreError` within 40 s, or, after it sent its commit, `CommitUnknownError`
@@ -768,7 +769,8 @@ class Queue:
 
         Args:
             target: A path or URI at which nothing exists.
-            storage_options: Options of obstore with which the native engine reaches it.
+            storage_options: Options of obstore with which the native engine reaches it, or a
+                function that returns them.
             close: Whether to close the tubes here. The call then takes 5 seconds more.
 
         Returns:

@@ -28,7 +28,7 @@ from tubeq_spark.storage.store import object_store
 from tubeq_spark.storage.store.bucket import Bucket
 from tubeq_spark.storage.store.object_store import ObjectStore
 from tubeq_spark.storage.store.store import Patience, RequestError
-from tubeq_spark.storage.store.store_options import place_of
+from tubeq_spark.storage.store.store_options import RenewedOptions, place_of
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def test_client_when_all_is_in_the_environment_is_made_by_that(
     more = {"AWS_TIMEOUT": "200ms", "AWS_NONSENSE": "1", "AWS_ENDPOINT": store.url}
     for name, value in (store.options | more).items():
         monkeypatch.setenv(name.upper(), value)
-    files = ObjectStore(Bucket("s3://bucket", {}), "of/the", Patience(0, 1.0))
+    files = ObjectStore(Bucket("s3://bucket", RenewedOptions()), "of/the", Patience(0, 1.0))
     files.put("environment", b"x")
     assert files.get("environment")[0] == b"x"
     with store.losing("", kind="hang", kept=False), pytest.raises(RequestError, match="timed out"):

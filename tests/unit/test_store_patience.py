@@ -1,4 +1,4 @@
-"""Failed requests to a store lose no more time than a verb may, and tell their cause."""
+"""Failed requests to a store lose no more time than a verb may, tell their cause, and renew the options."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from obstore.exceptions import GenericError
 
-from tubeq_spark import InvalidOptionError
+from tubeq_spark import InvalidOptionError, StoreError
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.store import store
+from tubeq_spark.storage.store import store, store_options
 from tubeq_spark.storage.store.error_text import in_one_line, is_of_file, request_error
 from tubeq_spark.storage.store.store import (
     Patience,
@@ -22,6 +22,7 @@ from tubeq_spark.storage.store.store import (
     verb_patience,
     waits,
 )
+from tubeq_spark.storage.store.store_options import RenewedOptions
 from tubeq_spark.testing import ManualClock
 
 PATIENCE = Patience(1_000, 30.0)
@@ -30,9 +31,10 @@ REQUEST = 5.0
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    """The clock of the client."""
+    """The clock of the client, and of its options."""
     clock = ManualClock()
     monkeypatch.setattr(store, "_CLOCK", clock)
+    monkeypatch.setattr(store_options, "_CLOCK", clock)
     # Waits are jittered, and take no time here.
     monkeypatch.setattr(store, "random", type("Random", (), {"random": lambda: 0.0}))
     return clock
@@ -188,11 +190,21 @@ def test_error_of_a_commit_says_whether_it_passes_and_whether_the_commit_may_be_
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
-    [(status("403 Forbidden"), 403), (status("412 Failed"), 412), (REFUSED, None)],
+    ("text", "number", "is_of_credentials"),
+    [
+        (status("403 Forbidden"), 403, True),
+        (status("401 Unauthorized"), 401, True),
+        (status("400 Bad Request", "ExpiredToken"), 400, True),
+        (status("400 Bad Request"), 400, False),
+        (status("412 Failed"), 412, False),
+        (REFUSED, None, False),
+    ],
 )
-def test_error_says_its_status(text: str, number: int | None) -> None:
-    assert error_of(f"{COMMIT}{text}").status == number
+def test_error_says_its_status_and_whether_other_credentials_may_help(
+    text: str, number: int | None, is_of_credentials: bool
+) -> None:
+    error = error_of(f"{COMMIT}{text}")
+    assert (error.status, error.is_of_credentials) == (number, is_of_credentials)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +224,97 @@ def test_causes_of_a_failed_request_are_told_once_and_not_at_length() -> None:
     assert in_one_line([f"<html>{'x' * 400}"]) == f"<html>{'x' * 294}\u2026"
 
 
-@pytest.mark.parametrize("given", ["secret", [("secret", "secret")], lambda: {"secret": "secret"}])
-def test_options_when_they_are_no_mapping_are_refused_without_their_contents(given: Any) -> None:
+# -- options that a program gives anew ---------------------------------------------------------------
+
+
+class Program:
+    """Gives other keys each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fails = False
+        self.error: BaseException = OSError("no answer")
+
+    def __call__(self) -> dict[str, str]:
+        self.calls += 1
+        if self.fails:
+            raise self.error
+        return {"key": str(self.calls)}
+
+
+def key(options: RenewedOptions) -> str:
+    return options.current()["key"]
+
+
+def test_options_when_they_are_no_function_stay(clock: ManualClock) -> None:
+    options = RenewedOptions({"key": "a"})
+    clock.advance(10**6)
+    assert options.current() == {"key": "a"}
+    assert RenewedOptions(None).current() == {}
+
+
+@pytest.mark.parametrize("error", [OSError("no answer"), SystemExit("no answer")])
+def test_options_when_the_function_fails_later_stay_and_are_asked_for_in_a_minute(
+    clock: ManualClock, error: BaseException
+) -> None:
+    program = Program()
+    program.error = error
+    options = RenewedOptions(program)
+    program.fails = True
+    clock.advance(600)
+    assert [key(options), key(options)] == ["1", "1"]
+    assert program.calls == 2
+    program.fails = False
+    clock.advance(60)
+    assert key(options) == "3"
+
+
+def test_options_when_the_function_fails_at_once_raise_its_error() -> None:
+    program = Program()
+    program.fails = True
+    with pytest.raises(StoreError, match="storage_options\\(\\) failed: no answer"):
+        RenewedOptions(program)
+
+
+@pytest.mark.parametrize("found", [None, "secret", [("secret", "secret")]])
+def test_options_when_the_function_returns_none_are_refused_without_their_contents(
+    found: Any,
+) -> None:
     with pytest.raises(InvalidOptionError, match="storage_options") as error:
-        NativeEngine(given)
+        RenewedOptions(lambda: found)
     assert "secret" not in str(error.value)
+
+
+def test_request_when_it_fails_otherwise_is_not_sent_again(clock: ManualClock) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    clock.advance(60)
+    with pytest.raises(RequestError):
+        options.tried(lambda _: _refuse(is_of_credentials=False))
+    assert program.calls == 1
+
+
+def test_function_when_requests_are_refused_again_and_again_is_called_once_a_minute(
+    clock: ManualClock,
+) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    for _ in range(120):
+        clock.advance(1)
+        with pytest.raises(RequestError):
+            options.tried(lambda _: _refuse())
+    assert program.calls == 3
+
+
+def test_request_when_the_function_returns_what_was_refused_is_not_sent_again(
+    clock: ManualClock,
+) -> None:
+    options, sent = RenewedOptions(lambda: {"key": "a"}), []
+    clock.advance(60)
+    with pytest.raises(RequestError):
+        options.tried(lambda found: (sent.append(found), _refuse()))
+    assert len(sent) == 1
+
+
+def _refuse(*, is_of_credentials: bool = True) -> None:
+    raise RequestError("refused", status=403, is_of_credentials=is_of_credentials)

@@ -67,7 +67,7 @@ class NativeEngine(Engine):
         """Work on tables at paths or URIs, or on those of some handles.
 
         Args:
-            storage: The options by which the storage is reached, or handles.
+            storage: The options by which the storage is reached, a function that returns them, or handles.
         """
         self._handles = storage if isinstance(storage, Handles) else Handles(storage)
         self._admin = NativeTables(self._handles)

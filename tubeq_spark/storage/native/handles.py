@@ -21,7 +21,8 @@ from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.native.plain_table import LocalTable, PlainTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.store import store_options
-from tubeq_spark.storage.store.store import ExistsError, Patience, RequestError, passes
+from tubeq_spark.storage.store.store import ExistsError, RequestError, passes
+from tubeq_spark.storage.store.store_options import RenewedOptions, StorageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,16 +86,15 @@ _process = 0
 class Handles:
     """The tables of an engine, by their SQL names."""
 
-    def __init__(self, options: store_options.StorageOptions | None = None) -> None:
+    def __init__(self, options: StorageOptions | None = None) -> None:
         """Open tables with these storage options.
 
         Raises:
-            InvalidOptionError: The options are no mapping.
+            InvalidOptionError: The options are a function that returns no options.
             StoreError: This process was forked from one that has tables open.
         """
         self.require_own_process()
-        self.options = store_options.checked(options)
-        self._patience = Patience.parse(self.options)
+        self.options = RenewedOptions(options)
         self.files = SmallFiles()
         self._background = Background()
         #: The clients of object stores, by their addresses.
@@ -161,17 +161,17 @@ class Handles:
         Raises:
             StoreError: This package does not reach it.
         """
-        uri, key = store_options.place_of(path, self.options)
+        uri, key = store_options.place_of(path, self.options.current())
         # These import the clients of all object stores, which most processes never need.
         from tubeq_spark.storage.store.bucket import Bucket  # noqa: PLC0415
         from tubeq_spark.storage.store.object_store import ObjectStore  # noqa: PLC0415
 
         bucket = self._buckets.get(uri) or self._buckets.setdefault(uri, Bucket(uri, self.options))
-        return ObjectStore(bucket, key, self._patience)
+        return ObjectStore(bucket, key, self.options.patience)
 
     def close(self) -> None:
         """Forget all tables, after the background work has ended or has had as long as a verb waits."""
-        self._background.close(self._patience.seconds)
+        self._background.close(self.options.patience.seconds)
         self.files.forget()
         with self._lock:
             self._known.clear()

@@ -15,15 +15,12 @@ from obstore.store import from_url
 
 from tubeq_spark.storage.store.error_text import is_of_file, request_error
 from tubeq_spark.storage.store.store import carried, impatient
-from tubeq_spark.storage.store.store_options import (
-    StorageOptions,
-    credential_provider,
-    for_client,
-    with_limits,
-)
+from tubeq_spark.storage.store.store_options import credential_provider, for_client, with_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tubeq_spark.storage.store.store_options import RenewedOptions
 
 T = TypeVar("T")
 
@@ -38,11 +35,12 @@ _CACHED = 64 << 20
 class Bucket:
     """The objects of one bucket or container. Thread-safe."""
 
-    def __init__(self, uri: str, options: StorageOptions) -> None:
+    def __init__(self, uri: str, options: RenewedOptions) -> None:
         """Use the bucket at a URI, which is reached by these options."""
         self.uri, self._options = uri, options
-        #: Clients by their time limits.
+        #: Clients by their time limits, and the options that they were made of.
         self._clients: dict[str | None, Client] = {}
+        self._made_of: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
         self._contents: OrderedDict[str, bytes] = OrderedDict()
@@ -55,19 +53,26 @@ class Bucket:
             FileNotFoundError: The object that should be read does not exist.
             RequestError: The store fails.
         """
-        try:
-            return ask(self._client(size))
-        except FileNotFoundError as error:
-            if is_of_file(error):
-                raise
-            raise request_error(error, self.uri, key) from error
-        except exceptions.BaseError as error:
-            raise request_error(error, self.uri, key) from error
 
-    def _client(self, size: int) -> Client:
-        options = with_limits(self._options, min(size, PART))
+        def once(options: Mapping[str, str]) -> T:
+            try:
+                return ask(self._client(options, size))
+            except FileNotFoundError as error:
+                if is_of_file(error):
+                    raise
+                raise request_error(error, self.uri, key) from error
+            except exceptions.BaseError as error:
+                raise request_error(error, self.uri, key) from error
+
+        return self._options.tried(once)
+
+    def _client(self, given: Mapping[str, str], size: int) -> Client:
+        options = with_limits(given, min(size, PART))
         limit = options.get("timeout")
         with self._lock:
+            if given != self._made_of:
+                self._clients.clear()
+                self._made_of = given
             client = self._clients.get(limit)
             if client is None:
                 client = self._clients[limit] = client_of(self.uri, options)
@@ -115,7 +120,7 @@ class Bucket:
             self._bytes = 0
 
 
-def client_of(uri: str, options: StorageOptions) -> Client:
+def client_of(uri: str, options: Mapping[str, str]) -> Client:
     """A client that repeats nothing.
 
     Raises:

@@ -91,6 +91,9 @@ _HIDDEN = "REDACTED"
 #: The client's text for a request that it cannot build, such as one by http that is not allowed.
 _NOT_MADE = "builder error"
 
+#: Codes for expired credentials, which stores send with other statuses than 401 and 403.
+_EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired")
+
 #: A missing bucket has the same status as a missing object.
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 
@@ -128,11 +131,13 @@ def request_error(error: BaseException, bucket: str, key: str) -> RequestError:
     is_other = request is not None and not (
         request[2] == _HIDDEN or unquote(request[2].partition("?")[0]).endswith(f"/{key}")
     )
+    is_of_credentials = status in (401, 403) or _EXPIRED.search(text) is not None
     return RequestError(
         text_of(error, bucket, key),
         status=status,
         was_sent=not (is_other or is_refused or _NO_CONNECTION in causes),
         passes=request is not None and not is_refused,
+        is_of_credentials=request is not None and status is not None and is_of_credentials,
     )
 
 

@@ -37,6 +37,7 @@ class RequestError(OSError):
         status: The HTTP status of the answer; `None` if there was no answer.
         was_sent: Whether the request may have reached the store, so that a write may be done, or be done later.
         passes: Whether the same request may succeed if it is repeated.
+        is_of_credentials: Whether the store may accept the request with other credentials.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class RequestError(OSError):
         status: int | None = None,
         was_sent: bool = False,
         passes: bool = False,
+        is_of_credentials: bool = False,
     ) -> None:
         """Fail with a message."""
         super().__init__(message)
         self.status = status
         self.was_sent = was_sent
         self.passes = passes
+        self.is_of_credentials = is_of_credentials
 
 
 def is_refused(error: Exception) -> bool:

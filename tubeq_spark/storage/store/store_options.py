@@ -1,21 +1,24 @@
-"""The options of object stores: names, time limits, and which stores our client reaches."""
+"""The options of object stores: names, time limits, which stores our client reaches, and how a program renews them."""
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.errors import StoreError
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.store.store import plain
+from tubeq_spark.storage.store.store import Patience, RequestError, plain
 
-#: Texts by their names, and `CREDENTIALS`.
-StorageOptions: TypeAlias = Mapping[str, Any]
-#: The option with a function that returns credentials and the time of their end, as obstore asks for it.
-CREDENTIALS = "credential_provider"
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 #: Options of the HTTP client, which all stores have.
 _HTTP = (
@@ -25,7 +28,7 @@ _HTTP = (
 )
 _CLIENT = _HTTP.split()
 #: Options that `Patience` and `credential_provider` read.
-_OURS = {"max_retries", "retry_timeout", "profile", CREDENTIALS}
+_OURS = {"max_retries", "retry_timeout", "profile"}
 #: Other names of an option.
 _ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "token": "session_token"}
 #: Options, in `storage_options` or the environment, with which other programs commit in another way.
@@ -48,7 +51,7 @@ LARGE = 4_000_000
 _SECONDS = 20
 
 
-def with_limits(options: StorageOptions, size: int = 0) -> dict[str, str]:
+def with_limits(options: Mapping[str, str], size: int = 0) -> dict[str, str]:
     """The options for requests that move this many bytes: missing time limits are added."""
     named = {plain(key) for key in options} | {*_of_environment()}
     limits = {name: value for name, value in _LIMITS.items() if name not in named}
@@ -62,7 +65,7 @@ def _of_environment() -> dict[str, str]:
     return {plain(name): value for name, value in os.environ.items() if plain(name) != name.lower()}
 
 
-def for_client(options: StorageOptions) -> tuple[dict[str, str], dict[str, str]]:
+def for_client(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options of the HTTP client, and those of the store. Of several names of an option the last one counts."""
     # Given client options replace all client options of the environment, so these are added.
     client = {name: value for name, value in _of_environment().items() if name in _CLIENT}
@@ -75,13 +78,13 @@ def for_client(options: StorageOptions) -> tuple[dict[str, str], dict[str, str]]
     return client, dict(config.values())
 
 
-def with_environment(options: StorageOptions) -> dict[str, str]:
+def with_environment(options: Mapping[str, str]) -> dict[str, str]:
     """The options and those of S3 in the environment, by their plain names."""
     found = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     return {plain(name): value for name, value in {**found, **options}.items()}
 
 
-def place_of(path: str, options: StorageOptions) -> tuple[str, str]:
+def place_of(path: str, options: Mapping[str, str]) -> tuple[str, str]:
     """The URI of the bucket of a table, and the beginning of its keys.
 
     Raises:
@@ -101,7 +104,7 @@ def place_of(path: str, options: StorageOptions) -> tuple[str, str]:
     return f"{scheme.lower()}://{bucket}", key
 
 
-def _require_conditional_puts(options: StorageOptions) -> None:
+def _require_conditional_puts(options: Mapping[str, str]) -> None:
     """Refuse options of S3 with which others commit in another way.
 
     Raises:
@@ -119,29 +122,12 @@ def _require_conditional_puts(options: StorageOptions) -> None:
         )
 
 
-def checked(options: object) -> StorageOptions:
-    """The options that a program has given; `None` is none.
-
-    Raises:
-        InvalidOptionError: They are no mapping.
-    """
-    if options is not None and not isinstance(options, Mapping):
-        # The message has only the type: the contents are secret.
-        refuse("storage_options", type(options).__name__, "a mapping of text to text")
-    return dict(options or {})
-
-
-def credential_provider(uri: str, options: StorageOptions) -> Any:
-    """The function that returns credentials: the given one, or that of a profile in ~/.aws, by boto3.
-
-    Returns:
-        `None` if other credentials are given, or there is no profile.
+def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
+    """The credentials of a profile in ~/.aws, by boto3; `None` if others are given, or there is none.
 
     Raises:
         StoreError: boto3 is not installed.
     """
-    if CREDENTIALS in options:
-        return options[CREDENTIALS]
     given = with_environment(options)
     if not uri.startswith(("s3:", "s3a:")) or _CREDENTIALS & {*given}:
         return None
@@ -160,3 +146,97 @@ def credential_provider(uri: str, options: StorageOptions) -> Any:
 
 def _has_profiles() -> bool:
     return any((Path.home() / ".aws" / name).exists() for name in ("credentials", "config"))
+
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+#: Options, or a function that returns them and is called again and again.
+StorageOptions: TypeAlias = "Mapping[str, str] | Callable[[], Mapping[str, str]]"
+
+#: Seconds for which the options of a function are used, and the least seconds between two calls of it.
+_AGE, _PAUSE = 600.0, 60.0
+_CLOCK = SystemClock()
+
+
+class RenewedOptions:
+    """The options that are in force now; safe to use from many threads."""
+
+    def __init__(self, given: StorageOptions | RenewedOptions | None = None) -> None:
+        """Call the function, if it is one.
+
+        Raises:
+            InvalidOptionError: It does not return options.
+            StoreError: The function fails.
+        """
+        told = given.given if isinstance(given, RenewedOptions) else given
+        #: As the program gave them.
+        self.given: StorageOptions = {} if told is None else told
+        self._function = None if isinstance(self.given, Mapping) else self.given
+        self._lock = threading.Lock()
+        #: When the function was called last, and when the next call is due.
+        self._called_at = self._due_at = -math.inf
+        try:
+            self._current = self._asked()
+        except TubeqError:
+            raise
+        except Exception as error:
+            raise StoreError(f"storage_options() failed: {reason_of(error)}") from error
+        #: For how long requests are repeated after errors that may pass.
+        self.patience = Patience.parse(self._current)
+
+    def current(self) -> Mapping[str, str]:
+        """The options. After some minutes the function is called again; if it fails, the old ones stay."""
+        # Other threads go on with the old options meanwhile.
+        if _CLOCK.monotonic() >= self._due_at and self._lock.acquire(blocking=False):
+            try:
+                self._renew()
+            finally:
+                self._lock.release()
+        return self._current
+
+    def tried(self, call: Callable[[Mapping[str, str]], T]) -> T:
+        """Run a request with the options, and once more with others if the store refuses their credentials.
+
+        A refused request has done nothing, so a commit is not sent twice.
+        """
+        options = self.current()
+        try:
+            return call(options)
+        except RequestError as error:
+            if not error.is_of_credentials or not self._are_others_than(options):
+                raise
+        return call(self._current)
+
+    def _are_others_than(self, refused: Mapping[str, str]) -> bool:
+        """Whether the current options differ from the refused ones, after a new call of the function if it is time."""
+        if self._function is None:
+            return False
+        with self._lock:
+            # Another thread may have called it meanwhile.
+            is_late = _CLOCK.monotonic() >= self._called_at + _PAUSE
+            if self._current == refused and is_late:
+                self._renew()
+            return self._current != refused
+
+    def _renew(self) -> None:
+        """Call the function again; the lock is held."""
+        try:
+            found = self._asked()
+        # A call of `sys.exit` is a failure, too: the function may be called by the heartbeat, which must go on.
+        except (Exception, SystemExit):
+            # The function is called again in a minute. The old options may be valid until then.
+            self._due_at = self._called_at + _PAUSE
+            log.warning("storage_options() failed; the former options stay", exc_info=True)
+        else:
+            self._current = found
+
+    def _asked(self) -> Mapping[str, str]:
+        """Call the function. Options that are no function never change."""
+        self._called_at = _CLOCK.monotonic()
+        self._due_at = self._called_at + (math.inf if self._function is None else _AGE)
+        found = self.given if self._function is None else self._function()
+        if not isinstance(found, Mapping):
+            # The message has only the type: the contents are secret.
+            refuse("storage_options()", type(found).__name__, "a mapping of text to text")
+        return dict(found)
