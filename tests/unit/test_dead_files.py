@@ -48,7 +48,7 @@ class FakeQueue:
         #: What was noted: whether it was tried only.
         self.noted: list[bool] = []
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
-        self.engine = self
+        self.engine = self.own = self
         self.tables = SparkTables(cast("Any", self))
         self.tables.last_commit = self.last_commit  # type: ignore[method-assign]
         self.sessions = SimpleNamespace(
@@ -72,7 +72,7 @@ class FakeQueue:
         """Every commit was made just now."""
         return 1, to_us(SystemClock().now()) - self.ahead_us
 
-    def run(self, sql: str) -> None:
+    def sql(self, sql: str) -> None:
         self.ran.append(sql.split(" ", maxsplit=1)[0])
         if sql.startswith("VACUUM"):
             self.vacuumed.append(sql.rsplit(" ", 1)[1])
