@@ -98,12 +98,12 @@ class Call:
         spark: SparkSession | None = None,
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
-        # Reading the registry imports Arrow, which is faster without these packages. Spark needs them.
-        admit = self.outside.leave_out(*NOT_NEEDED)
+        # Reading the registry imports Arrow, which is faster without these packages. Programs on Spark need them.
+        admit = self.outside.leave_out(*(NOT_NEEDED if spark is None else ()))
         with undisturbed():
             committer = self.settings.committer()
         needs_spark = spark is None and committer != "native"
-        if spark is not None or needs_spark:
+        if needs_spark:
             admit()
         with undisturbed():
             from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
