@@ -29,7 +29,7 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.rows import places_of
+from tubeq_spark.storage.rows import places_of, whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import Affected, Ended, Statement
 from tubeq_spark.task import Task, TaskState
@@ -243,10 +243,9 @@ def _plan(
     change = verb.change(ctx, now_us, rows)
     removes = isinstance(change, Remove)
     are_whole = removes and held_tasks.are_whole(rows)
-    if are_whole and len(rows) == 1 and change == Remove():
-        statement = ctx.writer.delete_segments([rows[0].segment])
-    else:
-        statement = settlement(ctx, places_of(rows), change, are_whole=are_whole)
+    is_alone = are_whole and len(rows) == 1 and change == Remove()
+    meant = [rows[0].segment] if is_alone else places_of(rows)
+    statement = settlement(ctx, meant, change, are_whole=are_whole)
     if removes or (isinstance(change, Become) and change.after.state is TaskState.DONE):
         # A task that was kept as done has already been counted.
         ended = sum(row.state is not TaskState.DONE for row in rows)
@@ -271,21 +270,21 @@ def _plan(
 
 
 def settlement(
-    ctx: TubeContext, rows: pa.Table, change: Change, *, are_whole: bool = False
+    ctx: TubeContext, tasks: pa.Table | list[int], change: Change, *, are_whole: bool = False
 ) -> Statement:
-    """Make the statement that changes or removes some tasks.
+    """Make the statement that changes or removes some tasks. It removes whole segments without reading a row.
 
     Args:
         ctx: The tube.
-        rows: The source rows of the tasks: named ones, or those of whole segments.
+        tasks: The source rows of named tasks; or segments, of which all tasks are meant.
         change: The change of the tasks.
         are_whole: Whether they are all rows with which their segments were written. Then files may be removed unread.
     """
-    removes = change == Remove()
-    if removes and "task_id" not in rows.column_names:
-        statement = ctx.writer.delete_segments(rows.column("segment").to_pylist())
-        return replace(statement, ended=Ended(ctx.record.id))
-    statement = ctx.writer.settle(rows, [(Every(), change)])
+    removes, are_segments = change == Remove(), isinstance(tasks, list)
+    if removes and are_segments:
+        return replace(ctx.writer.delete_segments(tasks), ended=Ended(ctx.record.id))
+    source = whole_segments(tasks) if are_segments else tasks
+    statement = ctx.writer.settle(source, [(Every(), change)])
     return replace(statement, removes=statement.tasks) if removes and are_whole else statement
 
 

@@ -27,7 +27,6 @@ from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Expression, row
-from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
@@ -177,9 +176,10 @@ class HeldBatch:
         if named is not None and not named:
             return Plan(None, lambda _: (0, None))
         ctx = self._ctx
-        rows, rest = whole_segments(self._segments), list[int]()
+        tasks: pa.Table | list[int] = self._segments
+        rest = list[int]()
         if named is not None:
-            rows, rest = self._some(named, is_first=is_first)
+            tasks, rest = self._some(named, is_first=is_first)
         change = verb.change(ctx, now_us, ())
         # Only a release leaves it to the attempts whether a task is buried.
         worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
@@ -194,7 +194,7 @@ class HeldBatch:
                 self._forget()
             return affected.total if named is None else len(named), change
 
-        return Plan(settlement(ctx, rows, change), finish, now_us)
+        return Plan(settlement(ctx, tasks, change), finish, now_us)
 
     def _some(self, named: set[int], *, is_first: bool) -> tuple[pa.Table, list[int]]:
         """The rows of some tasks, and the segments of the other tasks of the batch.
