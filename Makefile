@@ -87,8 +87,8 @@ test-unit: setup ## Run the tests that need no Spark, and the cases without it
 	$(PYTEST) -n $(WORKERS) -m "$(QUICK)" --engine native $(CASES) $(ARGS) || status=1; \
 	exit $$status
 
-test-model: setup ## Compare the native engine with a queue in memory, by 100 times the examples of Spark
-	TUBEQ_EXAMPLES=$(or $(TIMES),100) $(BIN)/python -m pytest --engine native -n $(WORKERS) tests/stateful $(ARGS)
+test-model: setup ## Judge 400 plans of the simulation on local files
+	TUBEQ_PLANS=$(or $(PLANS),400) $(BIN)/python -m pytest --engine native -n $(WORKERS) tests/stateful $(ARGS)
 
 # They are installed below build/stores when they are first needed.
 test-stores: setup ## Run some tests on Azurite, fake-gcs-server and versitygw, which need npm and Go

@@ -13,7 +13,6 @@ from tests.acceptance.support import Native, OnSpark
 
 __all__ = [
     "engine",
-    "engine_of",
     "pytest_collection_modifyitems",
     "pytest_generate_tests",
 ]
@@ -27,13 +26,6 @@ def _chosen(config: pytest.Config) -> list[str]:
         _ENGINES[:1] if config.getoption("--connect") else _ENGINES
     )
     return [name for name in _ENGINES if name in wanted]
-
-
-def engine_of(item: pytest.Item) -> str | None:
-    """The engine that a test was given; `None`: it did not ask for one."""
-    callspec = getattr(item, "callspec", None)
-    name: str | None = callspec.params.get("engine") if callspec is not None else None
-    return name
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -54,7 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     kept, left_out = [], []
     for item in items:
-        name, fixtures = engine_of(item), getattr(item, "fixturenames", ())
+        callspec, fixtures = getattr(item, "callspec", None), getattr(item, "fixturenames", ())
+        # A test that does not ask for an engine was given none.
+        name = None if callspec is None else callspec.params.get("engine")
         if name == "native":
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
         needs = name or "spark"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tubeq_spark"
 SUITES = ("unit", "native", "simulation", "stateful", "acceptance", "concurrency")
-LIBRARIES = ("pyarrow.dataset", "pyspark.sql", "hypothesis.stateful", "deltalake", "typer.testing")
+LIBRARIES = ("pyarrow.dataset", "pyspark.sql", "deltalake", "typer.testing")
 #: The tests of `make test` that need no Spark, one after the other.
 OPTIONS = (
     *("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--engine", "native", "--engine", "memory"),

@@ -35,6 +35,7 @@ def measured(group: str) -> dict[tuple[str, str], list[str]]:
     return rows(result.stdout)
 
 
+@pytest.mark.thorough
 def test_quick_run_of_single_tasks_has_each_durability_beside_its_direct_commits(
     tmp_path: Path,
 ) -> None:

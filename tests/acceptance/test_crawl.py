@@ -19,6 +19,7 @@ from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 from rich.console import Console
 
 from tests.programs import ROOT, started
+from tests.thorough import thorough
 from tests.waiting import until
 from tubeq_spark import Queue, QueueNotFoundError
 from tubeq_spark.programs import BadUseError
@@ -139,7 +140,7 @@ JOB = str(ROOT / "jobs" / "crawl")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *thorough(signal.SIGINT)])
 def test_program_that_is_killed_or_stopped_is_finished_by_the_next_one_and_no_page_is_stored_twice(
     place: str, root: str, handler: type[CountingHandler], number: signal.Signals
 ) -> None:

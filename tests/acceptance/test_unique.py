@@ -14,8 +14,6 @@ from tests.acceptance.support import all_tasks, counts, data_of, ids_of, take
 from tubeq_spark import InvalidOptionError, PutItem, Queue, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
     from tests.acceptance.support import NewTube, Versions
@@ -95,90 +93,27 @@ def test_put_when_its_key_is_bad_is_refused_before_anything_is_written(
 # -- after the end of a task -----------------------------------------------------------------------
 
 
-def _ack(tube: Tube) -> None:
-    for _ in range(2):
-        tube.ack(take(tube).task_id)
-
-
-def _ack_some(tube: Tube) -> None:
-    tasks = tube.take_many(3)
-    tube.ack_many(ids_of(tasks[:2]))
-    tube.release(tasks[2].task_id)
-
-
-def _exchange(tube: Tube) -> None:
-    first, second = tube.take_many(2)
-    (third,) = tube.exchange(ack=[first.task_id], take=1)
-    tube.ack(second.task_id)
-    tube.release(third.task_id)
-
-
-def _batch(tube: Tube) -> None:
-    batch = tube.take_arrow(3)
-    batch.ack(batch.table.column("task_id").to_pylist()[:2])
-    batch.release()
-
-
-def _delete(tube: Tube) -> None:
-    tube.delete(take(tube).task_id)
-    tube.delete(next(tube.tasks_by_state("r")).task_id)
-
-
-#: How two tasks of three come to their end.
-ENDS = [_ack, _ack_some, _exchange, _batch, _delete]
-LIMITS: dict[str, tuple[str, dict[str, Any]]] = {
-    "fifo": ("fifo", {}),
-    "utubettl": ("utubettl", {}),
-    "most_taken": ("fifottl", {"most_taken": 3}),
-    "aging": ("fifottl", {"aging": SPAN}),
-    "parallel": ("utubettl", {"parallel": 2}),
-    "fair": ("utubettl", {"order": "fair"}),
-    "capacity": ("limfifottl", {"capacity": 9}),
-}
-
-
-def assert_kept(tube: Tube, clock: ManualClock, *keys: str, seconds: float = KEPT) -> None:
-    """The keys are in use for so many seconds more, and then free."""
-    clock.advance(seconds - 1)
-    for task in tube.put_many(keyed(*keys)):
-        assert (task.state, task.data, task.unique in keys) == (TaskState.DONE, None, True)
-    clock.advance(1)
-    for task in tube.put_many(keyed(*keys)):
-        assert task.state is TaskState.READY
-
-
-@pytest.mark.parametrize(
-    ("end", "limit", "kept"),
-    [
-        *((end, "fifo", KEPT) for end in ENDS),
-        *((_ack_some, name, KEPT) for name in LIMITS if name != "fifo"),
-        *((_ack_some, "fifo", kept) for kept in (None, 0)),
-    ],
-)
+@pytest.mark.parametrize("kept", [KEPT, 0, None])
 def test_put_when_the_task_with_the_key_has_ended_adds_one_once_unique_for_is_over(
-    new_tube: NewTube,
-    queue: Queue,
-    clock: ManualClock,
-    end: Callable[[Tube], None],
-    limit: str,
-    kept: float | None,
+    new_tube: NewTube, queue: Queue, clock: ManualClock, kept: float | None
 ) -> None:
-    type_name, options = LIMITS[limit]
-    tube = new_tube(type_name, unique_for=kept, **options)
-    utubes = type_name == "utubettl"
-    tasks = tube.put_many(
-        PutItem(key, unique=None if key == "plain" else key, utube=key if utubes else None)
-        for key in ("a", "b", "plain")
-    )
+    tube = new_tube("fifo", unique_for=kept)
+    tasks = tube.put_many(keyed("a", "b", None))
 
-    end(tube)
+    tube.ack(take(tube).task_id)
+    tube.delete(tasks[1].task_id)
 
-    assert data_of(tube.tasks_by_state("r")) == ["plain"]
-    assert counts(queue, tube)["done"] == 2
+    assert counts(queue, tube) == {"ready": 1, "done": 2, "total": 1}
     if kept:
         assert put(tube, "a").task_id == tasks[0].task_id
-        assert_kept(tube, clock, "a", "b")
+        clock.advance(KEPT - 1)
+        kept_keys = [
+            (task.state, task.data, task.unique) for task in tube.put_many(keyed("a", "b"))
+        ]
+        assert kept_keys == [(TaskState.DONE, None, "a"), (TaskState.DONE, None, "b")]
         assert counts(queue, tube)["done"] == 2
+        clock.advance(1)
+        assert {task.state for task in tube.put_many(keyed("a", "b"))} == {TaskState.READY}
     else:
         assert put(tube, "a").task_id > tasks[2].task_id
 

@@ -16,6 +16,7 @@ SECONDS, SEED, WORKERS, EVERY = 20.0, 7, 4, 0.6
 KILLS = 15
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_queue_when_its_processes_are_killed_at_any_moment_loses_and_doubles_no_task(

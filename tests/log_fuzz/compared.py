@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tests.datafusion import answered
+from tests.native.grid import told
 from tests.native.logs import log_files_of
 from tests.other_readers import FINDS, agrees_with_the_library
 from tests.queries import everything, select
@@ -39,23 +40,11 @@ def differences(world: World, name: str, spark: SparkSession | None) -> Iterator
     """What the readers of a tube's table do not agree on."""
     newest = world.table(name)
     truth = newest.to_pyarrow_table()
-    rows = _told(truth)
+    rows = told(truth)
     yield from _of_rows(world, name, rows, spark)
     yield from _of_ids(world, name, truth)
     yield from _of_filters(world, name, newest, truth)
     yield from _of_logs(world, name, newest)
-
-
-def _told(table: pa.Table) -> Counter[str]:
-    """Rows as texts, in no order."""
-    named = table.select(sorted(table.column_names))
-    moments = [
-        column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-        if pa.types.is_timestamp(column.type)
-        else column
-        for column in named.columns
-    ]
-    return Counter(map(str, pa.table(moments, named.column_names).to_pylist()))
 
 
 def _of_rows(
@@ -73,9 +62,9 @@ def _of_rows(
     if spark is not None:
         found["Spark"] = spark.read.format("delta").load(path).toArrow()
     for reader, table in found.items():
-        told = _told(table)
-        if told != rows:
-            yield f"{reader} differs in {name}: {_some(told - rows)} for {_some(rows - told)}"
+        seen = told(table)
+        if seen != rows:
+            yield f"{reader} differs in {name}: {_some(seen - rows)} for {_some(rows - seen)}"
 
 
 def _some(rows: Counter[str]) -> str:

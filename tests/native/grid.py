@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -156,9 +157,16 @@ def plain_values(rows: pa.Table) -> list[dict[str, Any]]:
     """The rows of a table as values that can be compared: moments are microseconds, maps are dicts."""
     columns = []
     for column in rows.columns:
-        values = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        is_moment = pa.types.is_timestamp(column.type)
+        values = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()) if is_moment else column
         columns.append([_plain(value, column.type) for value in values.to_pylist()])
     return [dict(zip(rows.column_names, each, strict=True)) for each in zip(*columns, strict=True)]
+
+
+def told(rows: pa.Table) -> Counter[str]:
+    """The rows of a table as texts, in no order, each without its NULLs."""
+    plain = ({n: v for n, v in each.items() if v is not None} for each in plain_values(rows))
+    return Counter(str(sorted(each.items())) for each in plain)
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:

@@ -1,4 +1,4 @@
-"""Runs the state machine on Spark with few examples, and on the native engine with more."""
+"""Runs the plans natively and on Spark."""
 
 from __future__ import annotations
 

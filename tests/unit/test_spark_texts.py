@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -46,6 +47,7 @@ WITHOUT_SQL = {
 }
 
 
+@cache
 def entries() -> list[str]:
     return [entry_of(case) for case in (*tube_cases(), *system_cases())]
 
