@@ -174,8 +174,9 @@ class LogReader:
 
     def _look(self) -> Base:
         known = self._known
-        moved_on = None if known is None else self._move_on(known)
-        return moved_on or self._look_anew(known)
+        if known is None:
+            return self._look_anew(known)
+        return self._move_on(known) or self._look_anew(known)
 
     def _move_on(self, known: Base) -> Base | None:
         """Read the commits after the known version; `None` if the log must be read anew."""
