@@ -70,14 +70,18 @@ def crawl(
     for name in ("urls", "json", "verbose"):
         del options[name]
 
-    if not verbose:
-        # Errors become one sentence.
-        logging.getLogger("tubeq_spark").setLevel(logging.CRITICAL)
+    log = logging.getLogger("tubeq_spark")
+    level = log.level
     try:
+        if not verbose:
+            # Errors become one sentence.
+            log.setLevel(logging.CRITICAL)
         job = Job(**options | {"seeds": _seeds(urls or ())})
         code = run(job, Console(stderr=json), as_json=json)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
         code = report_error(PROGRAM, error, verbose=verbose)
+    finally:
+        log.setLevel(level)
     raise typer.Exit(code)
 
 
