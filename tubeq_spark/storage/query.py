@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias, TypedDict, cast
+from typing import TypeAlias, TypedDict
 
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.expression import Column, Expression, Type, all_of, any_of, row
@@ -180,7 +180,7 @@ def aggregate_of(value: Expression) -> Aggregate | None:
     return value if isinstance(value, Aggregate) else None
 
 
-#: All nodes. A renderer that forgets one does not pass the type checker.
+#: All nodes. A function that takes an expression for this, and forgets one, does not pass the type checker.
 Node: TypeAlias = (
     Aggregate
     | Among
@@ -207,11 +207,6 @@ Node: TypeAlias = (
     | nodes.Seconds
     | Struct
 )
-
-
-def node(expression: Expression) -> Node:
-    """An expression with the type of all nodes, for the type checker."""
-    return cast("Node", expression)
 
 
 def column_names_in(part: object) -> set[str]:

@@ -12,12 +12,13 @@ from tubeq_spark.clock import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, nested, scalar
 from tubeq_spark.storage.expression import Type
-from tubeq_spark.storage.query import Aggregate, Among, Struct, node
+from tubeq_spark.storage.query import Aggregate, Among, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.query import Node
 
     #: The values of an expression, or one value for all rows.
     Values: TypeAlias = "pa.ChunkedArray | pa.Array | pa.Scalar"
@@ -89,7 +90,8 @@ def holds(condition: Expression, lookup: Lookup, count: int) -> pa.ChunkedArray 
 
 def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, PLR0911, PLR0912  (one of each)
     """The values of an expression. Raises as `column` does."""
-    match node(expression):
+    each: Node = expression  # type: ignore[assignment]
+    match each:
         case nodes.Column(name, of):
             return lookup(of, name)
         case nodes.Literal() as literal:

@@ -10,7 +10,7 @@ from tubeq_spark.clock import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, records
 from tubeq_spark.storage.expression import STALE, Expression, Type, all_of
-from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
+from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of
 from tubeq_spark.storage.spark.quoting import bigint, limited, moment, string
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from tubeq_spark.storage.query import Query
+    from tubeq_spark.storage.query import Node, Query
     from tubeq_spark.storage.statement import Clause, Source, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -205,7 +205,8 @@ class Renderer:
 
     def expression(self, expression: Expression) -> str:  # noqa: C901, PLR0911, PLR0912  (one of each)
         """The text of an expression."""
-        match node(expression):
+        each: Node = expression  # type: ignore[assignment]
+        match each:
             case nodes.Column(name, of):
                 return f"{of}.{name}" if of else name
             case nodes.Literal() as literal:
