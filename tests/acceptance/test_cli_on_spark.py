@@ -75,9 +75,10 @@ def test_take_of_what_json_has_no_form_for_prints_it_as_text(
                 "X'00FF' AS raw, CAST(1.50 AS DECIMAL(5,2)) AS price"
             )
         )
-        queue["typed"].put({"day": dt.date(2026, 1, 2), "raw": b"\xff"})
 
     done = tubeq("work", "typed", "--idle=0", "--exec", f"{sys.executable} -c 'print(input())'")
+    with Queue(spark, location) as queue:
+        queue["typed"].put({"day": dt.date(2026, 1, 2), "raw": b"\xff"})
     taken = tubeq("take", "typed", "--json")
 
     assert (done.exit_code, taken.exit_code) == (0, 0), done.output + taken.output

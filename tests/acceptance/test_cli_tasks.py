@@ -39,7 +39,7 @@ def script(tmp_path: Path, *lines: str) -> str:
 def test_command_when_a_data_file_is_damaged_says_that_tasks_are_left_out(tubeq: Tubeq) -> None:
     tube = tubeq.tube()
     tube.put("a")
-    [file] = (Path(tubeq.queue.location) / tube.name).glob("*.parquet")
+    [file] = (Path(tubeq.queue.location) / tube.name).glob("segment=*/*.parquet")
     file.write_bytes(file.read_bytes()[:-9])
 
     for command in ("tasks", "stats", "take"):

@@ -272,6 +272,10 @@ def test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_
 
     assert not list(left.rglob("*.parquet"))
     assert list(whole.rglob("*.parquet"))
+    # What is removed from a directory makes it younger.
+    make_older(tube)
+    vacuumed(spark, tube, "sweep")
+    assert puts(tube) == [whole]
     assert stored(spark, tube) == ALL
 
 

@@ -100,7 +100,8 @@ def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_
     anew = Place(tmp_path).create()
     for task in range(newer):
         anew.put(6 + task, [60 + task])
-    aged(tmp_path / "tube", 24 * HOUR)
+    for file in tmp_path.glob("tube/segment=*/*.parquet"):
+        aged(file.parent, 24 * HOUR)
     place.engine.tables.vacuum(place.tube)
     stored = [(6 + task, 60 + task, "r") for task in range(newer)]
     assert place.stored() == Place(tmp_path).stored() == stored

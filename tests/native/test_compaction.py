@@ -79,7 +79,7 @@ def test_put_of_large_payloads_when_many_wait_writes_none_of_them_again(tmp_path
         assert found == [item for n in range(2 * FEW) for item in (large(n), n)]
         # Each is written by its put, and by its take.
         written = [
-            file for file in tmp_path.glob("work/*.parquet") if file.stat().st_size > 200_000
+            file for file in tmp_path.glob("work/*/*.parquet") if file.stat().st_size > 200_000
         ]
         assert len(written) == 4 * FEW
 

@@ -66,6 +66,8 @@ def _kind(name: str) -> str:
         return "data"
     if name.endswith("_delta_log"):
         return "log"
+    if "segment=" in name:
+        return "segment"
     return "commit" if "_delta_log" in name else "table"
 
 
@@ -145,8 +147,8 @@ def test_queue_when_directories_above_it_are_new_syncs_their_names(
 
 
 def test_verbs_at_commit_sync_contents_before_their_names(tube: Tube, syncs: Syncs) -> None:
-    assert syncs.of(lambda: tube.put("a")) == ["data", "table", "commit", "log"]
-    assert syncs.of(lambda: tube.take(0)) == ["data", "table", "commit", "log"]
+    assert syncs.of(lambda: tube.put("a")) == ["data", "segment", "table", "commit", "log"]
+    assert syncs.of(lambda: tube.take(0)) == ["data", "segment", "table", "commit", "log"]
     # Nothing is committed where nothing is found.
     assert syncs.of(lambda: tube.take(0)) == []
     (task,) = (each for each in tube.tasks_by_state("t") if each.data == "a")
@@ -193,7 +195,7 @@ def test_commit_on_what_others_have_not_synced_syncs_that_first(
     write_deltalake(table, rows, mode="append")
     found = syncs.of(lambda: tube.put("a"))
     tube.put("b")
-    assert found == ["file_system", "log", "data", "table", "commit", "log"]
+    assert found == ["file_system", "log", "data", "segment", "table", "commit", "log"]
     assert [task.data for task in tube.take_many(2)] == ["a", "b"]
     (told,) = [record for record in caplog.records if "is no queue" in record.getMessage()]
     assert "was committed by delta-rs" in told.getMessage()
@@ -221,7 +223,7 @@ def test_put_when_its_files_cannot_be_synced_writes_nothing(
     place: Path, tube: Tube, syncs: Syncs
 ) -> None:
     before = {*place.rglob("*.parquet"), *place.rglob("*.json"), *place.rglob("*.tmp")}
-    for kind in ("data", "table", "commit"):
+    for kind in ("data", "segment", "commit"):
         syncs.fails = lambda _, name, kind=kind: _kind(name) == kind  # type: ignore[misc]
         with pytest.raises(StoreError, match="nothing was written"):
             tube.put("a")
@@ -271,7 +273,7 @@ def test_log_when_an_old_file_is_missing_is_left_as_it_is(place: Path) -> None:
         tube = queue.create_tube("work")
         tube.put("old")
         tube.put("new")
-        (old, *_) = sorted(place.glob("work/*.parquet"), key=os.path.getmtime)
+        (old, *_) = sorted(place.glob("work/segment=*/*.parquet"), key=os.path.getmtime)
     log = place / "work" / "_delta_log"
     before = sorted(log.iterdir())
     for commit in before[:-1]:

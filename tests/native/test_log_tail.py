@@ -105,7 +105,7 @@ def test_log_with_150_versions_whose_files_were_vacuumed_is_left_as_it_is(
     table, log = tmp_path / "work", tmp_path / "work" / "_delta_log"
     now = DeltaTable(str(table))
     live = {table / uri.removeprefix("file://") for uri in now.file_uris()}
-    for file in table.glob("*.parquet"):
+    for file in table.glob("segment=*/**/*.parquet"):
         if file not in live:
             file.unlink()
     versions = [int(file.stem) for file in log.glob("*.json")]

@@ -1,8 +1,6 @@
-"""Other readers find rows of our files by statistics, for sub-queues of long and rare names, and by the segment."""
+"""Other readers find sub-queues of long and rare names by the statistics of our files."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -35,19 +33,3 @@ def test_sub_queue_of_a_long_or_rare_name_is_found_by_others(
         for name in NAMES
     }
     assert found == {name: ['"alone"', '"many"', '"many"'] for name in NAMES}
-
-
-@pytest.mark.parametrize("reader", FINDS)
-def test_rows_of_a_segment_are_found_by_others_although_no_path_names_it(
-    hosts: DeltaTable, reader: str
-) -> None:
-    actions = pa.table(hosts.get_add_actions(flatten=True)).to_pylist()
-    rows: Counter[int] = Counter()
-    for action in actions:
-        assert "/" not in action["path"]
-        rows[action["partition.segment"]] += action["num_records"]
-    found = {
-        segment: FINDS[reader](hosts, "segment", segment).column("segment").to_pylist()
-        for segment in rows
-    }
-    assert found == {segment: [segment] * count for segment, count in rows.items()}

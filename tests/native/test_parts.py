@@ -38,7 +38,11 @@ def files_of(place: Place) -> tuple[set[str], set[str]]:
     """The data files of the tube: those in its directory, and those of its newest version."""
     directory = path_of(place.tube)
     root = place.engine.tables.store_of(directory)
-    there = {entry.name for entry in root.list("") if not entry.name.startswith("_delta_log/")}
+    there = {
+        f"segment={segment}/{entry.name}"
+        for segment in {*SEGMENTS, -50}
+        for entry in root.list(f"segment={segment}")
+    }
     return there, {*place.engine.tables.newest(place.tube).files}
 
 
@@ -55,14 +59,15 @@ def test_take_from_many_files_is_one_commit(place: Place) -> None:
 
 
 def test_take_when_a_rival_was_first_leaves_no_files(place: Place, tmp_path: Path) -> None:
-    rival, (before, _) = Place(tmp_path), files_of(place)
+    rival = Place(tmp_path)
     place.writer.rival = lambda: rival.take({3: [30]}, -60)
 
     with pytest.raises(EngineError):
         place.take(SEGMENTS, -50)
 
     there, named = files_of(place)
-    assert there == before | named
+    assert not [path for path in there if path.startswith("segment=-50/")]
+    assert named - there == {path for path in named if path.startswith("segment=-60/")}
 
 
 def test_put_of_large_rows_is_in_files_of_a_bounded_size(

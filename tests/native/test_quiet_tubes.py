@@ -33,7 +33,7 @@ class Counted:
         opened, listed, locked = pa.OSFile, os.listdir, TableLock.writing
 
         def open_file(path: str, *args: str) -> pa.OSFile:
-            self.opened += "part-" in path and "_tubeq_" not in path
+            self.opened += "segment=" in path
             return opened(path, *args)
 
         def list_names(path: str) -> list[str]:

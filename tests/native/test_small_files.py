@@ -98,25 +98,25 @@ def test_kept_rows_when_there_are_too_many_are_the_last_that_were_read(
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """The segments of the files that are read, in this order."""
-    segments: list[int | None] = []
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The directories of the files that are read, in this order."""
+    directories: list[str] = []
     read = small_files._read
 
     def noted(
         table: PlainTable, file: DataFile, schema: pa.Schema, at_most: int | None = None
     ) -> Iterator[pa.Table]:
-        segments.append(file.partition["segment"])
+        directories.append(file.path.split("/")[0])
         return read(table, file, schema, at_most)
 
     monkeypatch.setattr(small_files, "_read", noted)
     # Otherwise what was written is kept.
     monkeypatch.setattr(small_files, "_KEPT_FILES", 0)
-    return segments
+    return directories
 
 
 def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
-    tmp_path: Path, opened: list[int | None]
+    tmp_path: Path, opened: list[str]
 ) -> None:
     place = Place(tmp_path, ("pri", "task_id")).create()
     for segment in (9, 5, 8, 6, 7):
@@ -131,19 +131,19 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
         return [each["task_id"] for each in place.engine.rows(query)]
 
     assert first(1) == [50]
-    assert opened == [5]
+    assert opened == ["segment=5"]
     assert first(2) == [50, 51]
-    assert opened == [5]
+    assert opened == ["segment=5"]
     assert first(3) == [50, 51, 60]
-    assert opened == [5, 6]
+    assert opened == ["segment=5", "segment=6"]
     # A file with a lower bound, and nothing that is ready.
     assert place.take({5: [50, 51]}, -50).updated == 2
     assert first(1) == [60]
-    assert opened == [6]
+    assert opened == ["segment=6"]
     # Tasks that come before others in the order, whichever was put last.
     place.put(4, [100], pri=-1)
     assert first(2) == [100, 60]
-    assert opened == [4, 6]
+    assert opened == ["segment=4", "segment=6"]
     assert first(100) == [100, 60, 61, 70, 71, 80, 81, 90, 91]
 
 

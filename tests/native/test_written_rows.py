@@ -21,6 +21,7 @@ from tubeq_spark.storage.arrow.statement import Matching
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.statement import Affected, PutIdentity, Statement, WrittenRows
+from tubeq_spark.storage.store import local_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +137,7 @@ def test_vacuum_removes_written_rows_that_no_version_has_once_they_are_old(table
     table.make_older(kept, gone)
     table.engine.tables.vacuum(table.name)
 
-    assert not (table.place / gone.directory).exists()
+    assert table.files(gone) == 0
     assert table.files(kept) == SEGMENTS
     assert table.stored() == list(range(100, 100 + ROWS))
 
@@ -167,7 +168,7 @@ def test_append_of_written_rows_at_commit_syncs_them_before_the_commit_has_its_n
         found = syncs.of(commit)
         names = [name for kind, name in syncs.found if kind == "directory"]
     if segments == 1:
-        assert found == ["data", "table", "table", "table", "commit", "log"]
+        assert found == ["data", "segment", "table", "table", "commit", "log"]
         assert names[:3] == [
             f"work/{rows.files[0].path.rsplit('/', 1)[0]}",
             f"work/{rows.directory}",
@@ -175,3 +176,21 @@ def test_append_of_written_rows_at_commit_syncs_them_before_the_commit_has_its_n
         ]
     else:
         assert found == ["file_system", "commit", "log"]
+
+
+def test_directories_of_stopped_puts_are_removed_by_a_sweep(table: Written) -> None:
+    kept, gone, new = table.write(100), table.write(200), table.write(300)
+    table.commit(kept)
+    for each in (kept, gone, new):
+        (table.place / each.directory / "_temporary/0").mkdir(parents=True)
+    table.make_older(kept, gone)
+
+    with local_files.without_empty_directories(table.name):
+        for file in (table.place / gone.directory).rglob("*.parquet"):
+            file.unlink()
+
+    left = {path.name for path in table.place.glob("put-*")}
+    assert left == {kept.directory, new.directory}
+    assert not (table.place / kept.directory / "_temporary").exists()
+    assert (table.place / new.directory / "_temporary").exists()
+    assert table.stored() == list(range(100, 100 + ROWS))

@@ -71,7 +71,7 @@ class OtherProgram:
         dead = [
             name
             for name, file in self._world.files.items()
-            if name.startswith(f"{start}part-")
+            if name.startswith(f"{start}segment=")
             and name[len(start) :] not in kept
             and file.at < before
         ]

@@ -1,4 +1,4 @@
-"""Removes files that no kept version of a table needs.
+"""Removes files that no kept version of a table needs, and the directories that they leave.
 
 No verb depends on it, and it gives up if another commit comes first.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import US, SystemClock, limited_us, to_us
+from tubeq_spark.storage.store.local_files import without_empty_directories
 from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ def _vacuum(
         # The property makes all running writes fail. Another program may be doing that.
         elif not tables.set_property(name, FENCE, str(now_us)) or _is_ahead(queue, name):
             return False
-        tables.vacuum(name, purges=purges)
+        with without_empty_directories(name):
+            tables.vacuum(name, purges=purges)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Writes rows into files in a table's directory, usually one a partition, with the statistics by which they are skipped.
+"""Writes rows into files of a table, usually one a partition, with the statistics by which they are skipped.
 
 If a column has values but no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
 the file, whether or not the NULLs are counted. So a long text gets shortened bounds, as Spark and
@@ -21,7 +21,7 @@ from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.log.actions import FEED, DataFile, as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyarrow.parquet import FileMetaData
 
@@ -124,14 +124,11 @@ def encoded(
         gone: The files that they replace.
         order: The order in which the rows are taken next; empty if there is none.
     """
-    for partition, part in _parts(shape, rows, gone, order):
+    for path, partition, part in _parts(shape, rows, gone, order):
         sink = pa.BufferOutputStream()
-        _encode(part, sink)
+        _encode(part, partition, sink)
         content = sink.getvalue().to_pybytes()
-        stats = _statistics(part.num_rows, _of_rows(part, _measured(shape)))
-        # Spark names its files like this.
-        path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-        yield DataFile(path, len(content), partition, as_json(stats), at_ms), part, content
+        yield _file(path, len(content), shape, partition, part, at_ms), part, content
 
 
 def encoded_feed(
@@ -144,14 +141,14 @@ def encoded_feed(
 
 def _parts(
     shape: Shape, rows: pa.Table, gone: Sequence[DataFile] = (), order: Sequence[str] = ()
-) -> Iterator[tuple[dict[str, int | None], pa.Table]]:
-    """The partition and the rows of each new file."""
+) -> Iterator[tuple[str, dict[str, int | None], pa.Table]]:
+    """The path, the partition and the rows of each new file."""
     left = {tuple(file.partition[name] for name in shape.by) for file in gone} if order else set()
     for values, part in grouped(rows, shape.by):
         partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
         pieces = _pieces(part, order) if values in left else (part,)
         for some in (some for piece in pieces for some in _bounded(piece)):
-            yield partition, some
+            yield _path(partition), partition, some
 
 
 def _bounded(rows: pa.Table) -> Iterator[pa.Table]:
@@ -195,23 +192,42 @@ def _going_on(key: pa.ChunkedArray, place: int) -> int:
     return int(pc.sum(pc.equal(following, before)).as_py() or 0)
 
 
-def _encode(rows: pa.Table, sink: pa.NativeFile) -> None:
+def _path(partition: Mapping[str, int | None]) -> str:
+    """A new path under a table's directory."""
+    # Spark names its files like this.
+    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    return "/".join([*(_directory(*value) for value in partition.items()), name])
+
+
+def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.NativeFile) -> None:
     from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
 
+    stored = [name for name in rows.column_names if name not in partition]
     # Half of a new task's columns are NULL. They are left out, because readers take a missing column as NULL. A file
-    # needs at least one column. That of the partition is written, too, because polars does not take it from the log.
-    names = rows.column_names
-    named = [name for name in names if rows.column(name).null_count < rows.num_rows]
+    # needs at least one column.
+    named = [name for name in stored if rows.column(name).null_count < rows.num_rows]
     # Arrow's own schema is left out, because readers take their types from the log, which has bounds of columns, too.
     # For a few rows dictionaries and bounds make the file larger, and take a quarter of the time to write it.
     are_many = rows.num_rows > _FEW
     write_table(
-        rows.select(named or names[:1]),
+        rows.select(named or stored[:1]),
         sink,
         store_schema=False,
         use_dictionary=are_many,
         write_statistics=are_many,
     )
+
+
+def _file(
+    path: str,
+    size: int,
+    shape: Shape,
+    partition: dict[str, int | None],
+    rows: pa.Table,
+    at_ms: int,
+) -> DataFile:
+    stats = _statistics(rows.num_rows, _of_rows(rows, _measured(shape)))
+    return DataFile(path, size, partition, as_json(stats), at_ms)
 
 
 def file_of(path: str, size: int, shape: Shape, footer: FileMetaData, at_ms: int) -> DataFile:
@@ -228,6 +244,10 @@ def file_of(path: str, size: int, shape: Shape, footer: FileMetaData, at_ms: int
     partition = {name: None if values[name] == _NULL else int(values[name]) for name in shape.by}
     stats = _statistics(footer.num_rows, _of_footer(footer, shape))
     return DataFile(path, size, partition, as_json(stats), at_ms)
+
+
+def _directory(column: str, value: int | None) -> str:
+    return f"{column}={_NULL if value is None else value}"
 
 
 def _measured(shape: Shape) -> Sequence[str]:

@@ -1,6 +1,12 @@
-"""Files of this host: a table's files as a `Store`, and their syncs.
+"""Files of this host: a table's files as a `Store`, their syncs, and the removal of empty directories.
 
 A commit is a hard link, so it becomes the next version or fails.
+
+Each put and each take makes a segment with its directory, and VACUUM leaves the empty directory. The number of a segment
+is never used again, so no program writes to an old directory. Tombstones of drops are in segment 0, whose directory stays.
+
+A put of a DataFrame may write its files to a directory of its own. If it is interrupted, VACUUM removes the files, which
+no version names.
 """
 
 from __future__ import annotations
@@ -17,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.log.log_files import checksum_of
 from tubeq_spark.storage.store.store import Entry, ExistsError, Store
 
@@ -131,13 +139,10 @@ class LocalStore(Store):
                         found.append(Entry(name, stat.st_size, stat.st_mtime, _tag(stat)))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove files, in this order, and the directories that Spark made for them and that are empty now."""
+        """Remove files, in this order."""
         for name in names:
             with suppress(FileNotFoundError):
                 os.unlink(self._path(name))  # noqa: PTH108
-            if "/" in name and not name.startswith(_LOG):
-                with suppress(OSError):  # there are other files
-                    os.removedirs(self._path(os.path.dirname(name)))  # noqa: PTH120
 
     def open_file(self, name: str, size: int) -> pa.NativeFile:
         """Open a file to read parts of it."""
@@ -148,7 +153,7 @@ class LocalStore(Store):
         return f"{self._directory}/{name}"
 
     def _make_directories_of(self, name: str) -> None:
-        """Make the directories of a file, but not that of the table, which may have been removed by hand."""
+        """Make the directories of a partition, but not that of the table, which may have been removed by hand."""
         directory = self._directory
         for part in name.split("/")[:-1]:
             directory = f"{directory}/{part}"
@@ -337,3 +342,37 @@ def using(path: Path) -> Iterator[None]:
 
 #: The prefix of the directories to which Spark writes the files of a put (`native/tables`).
 PUT = "put-"
+#: Directories that stay though they may be empty.
+_STAYING = ("_delta_log", "segment=0")
+#: Seconds after the last write to a directory from which on it is old. A writer writes its file right after it has
+#: made the directory.
+_OLD = 3600.0
+
+
+@contextmanager
+def without_empty_directories(table: str) -> Iterator[None]:
+    """Run a block that removes dead files of a table, then remove its old empty directories, if it is on local files.
+
+    Args:
+        table: The SQL name of the table.
+    """
+    path = path_of(table)
+    directory = None if path is None else local_directory(path)
+    before = SystemClock().now().timestamp() - _OLD
+    # The times are read before the block, because the removal of files changes them.
+    old = [] if directory is None else [*_old_directories(directory, before)]
+    yield
+    for place in old:
+        # It may have files, or another process has removed it.
+        with suppress(OSError):
+            os.rmdir(place)  # noqa: PTH106  (there may be a million)
+
+
+def _old_directories(directory: str | Path, before: float) -> Iterator[str]:
+    """The directories below one that were not written to since a time, inner ones first."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name not in _STAYING and entry.is_dir(follow_symlinks=False):
+                yield from _old_directories(entry.path, before)
+                if entry.stat(follow_symlinks=False).st_mtime < before:
+                    yield entry.path
