@@ -15,7 +15,7 @@ from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import held
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.query import Function, Struct, node
+from tubeq_spark.storage.query import Function, Struct
 from tubeq_spark.storage.rows import with_leaves
 from tubeq_spark.storage.spark.render import Renderer
 
@@ -120,7 +120,7 @@ class DataFusionRenderer(Renderer):
 
     def expression(self, expression: Expression) -> str:  # noqa: PLR0911  (one of each)
         """The text of an expression."""
-        match node(expression):
+        match expression:
             case nodes.Quotient(part, by):
                 return f"{self.operand(part)} / {by}"
             case nodes.Length(part):
