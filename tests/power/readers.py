@@ -39,7 +39,7 @@ def disagreements(location: Path, spark: SparkSession | None = None) -> Iterator
         for name in ("ours", "deltalake", *(["Spark"] if spark is not None else [])):
             try:
                 version, rows = _read(name, table, spark)
-            except Exception as error:  # noqa: BLE001  (that one fails is what is looked for)
+            except Exception as error:  # noqa: BLE001  (the test looks for a reader that fails)
                 yield f"{name} cannot read {table.name}: {type(error).__name__}: {error}"[:300]
             else:
                 found[name] = told(rows) + Counter([f"version {version}"])

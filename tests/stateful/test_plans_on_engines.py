@@ -33,7 +33,7 @@ FIRST, PLANS = (int(os.environ.get(f"TUBEQ_{name}", "0")) for name in ("FIRST_PL
 
 
 class Alone:
-    """The scheduler and the actor of programs of which only one acts at a time. Time passes when they wait."""
+    """Stands for the scheduler and for each actor, because only one program acts at a time. A wait moves the clock."""
 
     drift, is_dead = 0.0, False
 
@@ -113,7 +113,7 @@ def test_the_contract_allows_what_an_engine_gives(
     )
     run.play()
     if engine.spark is not None:
-        # Spark's sessions learn with their next heartbeat what others have done.
+        # A session on Spark sees the calls of other sessions at its next heartbeat.
         for call in run.history.calls:
             if call.verb == "statistics" and call.returned:
                 call.result["tasks"].pop("done")

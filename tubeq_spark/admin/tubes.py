@@ -123,8 +123,8 @@ def create(
         known = next((r for r in everything if r.is_live and r.name.lower() == folded), None)
         if known is None:
             for other in everything:
-                if other.is_live and other.moved_to is not None:
-                    raise other.was_moved()
+                if other.is_live:
+                    other.require_here()
             table = _make_unused(queue, new, {r.table.lower() for r in everything})
             record = TubeRecord(
                 new.name, table, 0, new.driver.name, new.options, queue.now_us(), owner

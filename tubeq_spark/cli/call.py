@@ -188,9 +188,12 @@ class Call:
         Raises:
             BadUseError: The user does not agree, or there is no terminal to ask.
         """
-        if yes or (sys.stdin.isatty() and typer.confirm(question, err=True)):
+        if yes:
             return
-        raise BadUseError(f"{nothing}: without a terminal it needs --yes")
+        if not sys.stdin.isatty():
+            raise BadUseError(f"{nothing}: without a terminal it needs --yes")
+        if not typer.confirm(question, err=True):
+            raise BadUseError(nothing)
 
     def show(self, result: dict[str, Any], text: str) -> None:
         """Print a result: with `--json` as one line of JSON, else as text."""

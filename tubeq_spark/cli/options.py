@@ -145,7 +145,7 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes names of tubes in a shell: those that begin with `incomplete`, of a native queue on local files."""
+    """The names of tubes that a shell offers for `incomplete`. Only a native queue on local files is asked."""
     given = ctx.find_root().params
     try:
         from tubeq_spark.queue import Queue  # noqa: PLC0415  as in call

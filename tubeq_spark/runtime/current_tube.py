@@ -124,8 +124,7 @@ class CurrentTube:
         """Change options of the tube. Commits and errors: as `Tube.alter`."""
 
         def change(current: TubeRecord) -> TubeRecord:
-            if current.moved_to is not None:
-                raise current.was_moved()
+            current.require_here()
             driver = self.ctx.tube_type
             options = altered(current.options, given, driver.tube_options, driver.name)
             if options.aging != current.options.aging and self.ctx.reader.ids(

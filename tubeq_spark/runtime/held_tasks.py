@@ -233,7 +233,9 @@ class UnknownTakes:
             try:
                 is_over = give_back() or is_last
             except Exception:
-                log.warning("a take of which nobody can tell is looked for again", exc_info=True)
+                log.warning(
+                    "a take with an unknown outcome will be searched for again", exc_info=True
+                )
                 is_over = False
             if not is_over:
                 with self._lock:

@@ -68,12 +68,17 @@ class TubeRecord:
         """Compute what follows from the other values."""
         object.__setattr__(self, "paused", self.is_paused or self.moved_to is not None)
 
-    def was_moved(self) -> TubeMovedError:
-        """The error for a change of this tube while it is used at another place."""
-        return TubeMovedError(
-            f"tube {self.name!r} was moved to {self.moved_to}: use the queue there; "
-            "`Tube.resume` opens this one again"
-        )
+    def require_here(self) -> None:
+        """Refuse to change this tube while it is used at another place.
+
+        Raises:
+            TubeMovedError: It was moved.
+        """
+        if self.moved_to is not None:
+            raise TubeMovedError(
+                f"tube {self.name!r} was moved to {self.moved_to}: use the queue there; "
+                "`Tube.resume` opens this one again"
+            )
 
 
 class Registry(SystemTable):
