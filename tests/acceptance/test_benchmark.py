@@ -112,6 +112,7 @@ def test_quick_run_on_spark_has_the_bare_statements_beside_it() -> None:
     assert measured("spark").keys() == {(call, queue) for call in calls for queue in queues}
 
 
+@pytest.mark.thorough
 def test_run_that_is_stopped_prints_what_it_has_measured(tmp_path: Path) -> None:
     with started("-m", "bench", "--only=single", f"--location={tmp_path}") as program:
         # The first commits are of rounds that do not count.

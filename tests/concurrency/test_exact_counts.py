@@ -60,6 +60,7 @@ def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
 
 
 @SPARK
+@pytest.mark.thorough
 def test_done_on_spark_counts_what_each_commit_ends_and_others_see_it_after_the_next_heartbeat(
     world: World,
 ) -> None:
