@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.native.support import Place
+from tests.thorough import thorough
 from tubeq_spark.storage.location import path_of
 
 #: Removed files are kept for two hours.
@@ -99,7 +100,7 @@ def test_vacuum_knows_paths_that_another_writer_has_encoded(place: Place) -> Non
     assert files(place) == {"segment=6/a b.parquet"}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *thorough(*range(4, 10))])
 def test_vacuum_removes_what_the_library_would_remove(place: Place, seed: int) -> None:
     rng, segments, wanted = random.Random(seed), list[int](), 0
     for number in range(1, 40):
