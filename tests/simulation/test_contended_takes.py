@@ -110,10 +110,10 @@ def test_take_of_many_in_one_order_beside_single_takes_mostly_needs_few_decision
 # -- rates of workers ------------------------------------------------------------------------------
 
 
-def test_workers_with_few_sub_queues_share_them_and_do_nearly_as_much_as_one() -> None:
-    one, four = (Rate("utubettl", 12, n, handler=0.2, seconds=10.0) for n in (1, 4))
+def test_workers_with_few_sub_queues_share_them_and_do_as_much_as_one() -> None:
+    one, four = (Rate("utubettl", 12, n, handler=0.2, seconds=15.0) for n in (1, 4))
 
-    assert four.rate >= 0.75 * one.rate
+    assert four.rate >= one.rate
     assert min(four.done) >= max(four.done) / 4
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: The most tasks that are taken ahead.
 MOST_AHEAD = 1_000
 _EVER = float("inf")
+#: The most seconds for which done tasks wait for others.
+_GATHERS = 1.0
 
 
 @dataclass(slots=True)
@@ -79,6 +81,8 @@ class Loop:
     _ended_before: int = field(default=0, init=False)
     #: Whether the last take found fewer tasks than it asked for, because its sub-queues are few.
     _is_scarce: bool = field(default=False, init=False)
+    #: Until when done tasks of few sub-queues wait for the running calls.
+    _gathers_until: float = field(default=0.0, init=False)
     #: Whether no other call begins, so that failed tasks are held no longer.
     _is_over: bool = field(default=False, init=False)
     #: Sees the outcomes of calls, also in their threads.
@@ -186,7 +190,7 @@ class Loop:
 
     def _settle(self, wanted: int) -> None:
         """Ack and release ended tasks, and take up to `wanted` tasks."""
-        if self.clock.monotonic() < self._next_try:
+        if self._gathers or self.clock.monotonic() < self._next_try:
             return
         self._give_back()
         self._settle_failed()
@@ -194,6 +198,16 @@ class Loop:
         if self._settles:
             # The storage failed for a moment, or rivals came first.
             self._next_try = self.clock.monotonic() + LOOK
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether done tasks wait for the running calls, so that one commit settles them all.
+
+        Workers with few sub-queues wait for each other's commits, so more tasks in each are more in all. A worker waits
+        only if it has no task for one of its threads, and for no longer than its last commit took.
+        """
+        is_idle = self._is_scarce and 0 < self._calls < self.limits.calls
+        return is_idle and not self._is_over and self.clock.monotonic() < self._gathers_until
 
     @property
     def _done(self) -> list[Task]:
@@ -232,7 +246,10 @@ class Loop:
         self._size = min(max(ahead, self._size // 2), most_ahead)
         self._ended_before = len(done)
         if done:
+            began = self.clock.monotonic()
             acked, later, taken = self.source.finish(done, wanted)
+            ended = self.clock.monotonic()
+            self._gathers_until = ended + min(ended - began, _GATHERS)
             self._settled(done, later)
             self._counts["done"] += len(acked)
             if wanted:
@@ -398,6 +415,8 @@ class Loop:
         waits = [LOOK, max(renews, self._next_renewal - now)]
         if self._room and not self._is_over:
             waits.append(max(self._next_look, self._resumes, self._next_try) - now)
+        if self._gathers:
+            waits.append(self._gathers_until - now)
         self.pool.woken.wait(max(min(waits), 0.001))
 
 
