@@ -53,8 +53,8 @@ def snapshot(*problems: Problem, location: str = "/data/q", **tubes: TubeSnapsho
 
 
 def tube_page(of: TubeSnapshot, details: TubeDetails, **values: Any) -> str:
-    usual: dict[str, Any] = {"kicked": None, "can_change": False, "state": None, "why": None}
-    usual |= {"at": AT, "payloads": False, "text_of": str, "tasks": [], "limit": 50, "asked": ""}
+    usual: dict[str, Any] = {"state": None, "why": None, "at": AT}
+    usual |= {"payloads": False, "text_of": str, "tasks": [], "limit": 50}
     return pages.tube(of, details, **usual | values)
 
 
@@ -110,7 +110,7 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
     for made in (
         pages.overview(found, HOSTILE, {HOSTILE: details}),
         pages.overview(found, HOSTILE, every=5, live=True),
-        tube_page(evil, details, can_change=True, **asked),
+        tube_page(evil, details, **asked),
     ):
         page = Texts(made)
         assert "script" not in page.tags

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tubeq_spark.cli.call import Call, queue_of, until_stopped
-from tubeq_spark.cli.options import flag, seconds, whole, word
+from tubeq_spark.cli.options import seconds, whole, word
 from tubeq_spark.errors import TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -53,18 +53,13 @@ def report(
 def dashboard(
     ctx: typer.Context,
     port: Annotated[int, whole("0 = any free port", least=0, most=65_535)] = 8_333,
-    allow_changes: Annotated[
-        bool, flag("--allow-changes", "Allow kicks, with a token that is printed")
-    ] = False,
 ) -> None:
     """Show the queue in a browser on this host, until stopped.
 
-    Every user of this host can read everything, payloads included. Changes need --allow-changes.
+    Every user of this host can read everything, payloads included.
     """
-    import secrets  # noqa: PLC0415  other calls start without them
-    import socket  # noqa: PLC0415
+    import socket  # noqa: PLC0415  other calls start without it
 
-    token = secrets.token_urlsafe(18) if allow_changes else None
     with queue_of(ctx) as (call, queue):
         import uvicorn  # noqa: PLC0415  the extra may be missing
 
@@ -75,12 +70,10 @@ def dashboard(
             call.logging("dashboard"),
             until_stopped(),
         ):
-            app = make_app(queue, call.outside.clock, token)
+            app = make_app(queue, call.outside.clock)
             config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
             url = f"http://{_HOST}:{listener.getsockname()[1]}/"
-            call.show({"url": url} | ({} if token is None else {"token": token}), url)
-            if token is not None and not call.json:
-                call.show({}, f"token for changes: {token}")
+            call.show({"url": url}, url)
             uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -55,9 +55,9 @@ def _style() -> str:
 
 @cache
 def policy() -> str:
-    """The content security policy of a page: it may use its own style, and send forms to its own server."""
+    """The content security policy of a page: it may use its own style, and nothing else."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'"
+    return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'; base-uri 'none'"
 
 
 @cache
@@ -139,7 +139,7 @@ def overview(
 
 
 def tube(found: TubeSnapshot, details: TubeDetails, **values: Any) -> str:
-    """The page about a tube; `values` are those of its tasks and forms."""
+    """The page about a tube; `values` are those of its tasks."""
     metrics, flow = found.metrics, found.flow
     numbers: list[tuple[str, object]] = [(state, getattr(metrics, state)) for state in STATES]
     numbers += [("done", metrics.done), ("oldest ready", _age(metrics.oldest_ready_age))]
