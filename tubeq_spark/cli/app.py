@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -27,12 +27,12 @@ from tubeq_spark.cli import (
     tubes,
     work,
 )
-from tubeq_spark.cli.call import NAME, Call, Outside
+from tubeq_spark.cli.call import Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
+from tubeq_spark.cli.logs import NAME
 from tubeq_spark.cli.options import flag, word
 from tubeq_spark.cli.program import report_error
-from tubeq_spark.cli.settings_file import read_defaults
-from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.cli.settings_file import Defaults, read_defaults
 
 #: The error of typer for a bad command line, which has no public name.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -86,7 +86,11 @@ class _ReadsPlainly:
 
 
 class _Command(_ReadsPlainly, TyperCommand):
-    """One command."""
+    """One command. Its errors end the call."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with ctx.obj.answering():
+            return super().invoke(ctx)
 
 
 class _Group(_ReadsPlainly, TyperGroup):
@@ -195,13 +199,11 @@ def options(
 
     TIME is in seconds, or 90s, 5m, 2h, 1d.
     """
-    outside = ctx.obj if isinstance(ctx.obj, Outside) else Outside()
-    try:
+    outside = ctx.obj or Outside()
+    call = Call(outside=outside, settings=Defaults(), json=json, verbose=verbose)
+    with call.answering():
         settings = read_defaults(config, location=location, remote=remote, engine=engine)
-    except InvalidOptionError as error:
-        code = report_error(NAME, error, verbose=verbose, as_json=json)
-        raise typer.Exit(code) from None
-    ctx.obj = Call(outside=outside, settings=settings, json=json, verbose=verbose)
+    ctx.obj = replace(call, settings=settings)
 
 
 #: The commands, by the titles of the groups in which the help shows them.

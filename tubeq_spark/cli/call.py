@@ -10,17 +10,17 @@ import sys
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
-from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
-from tubeq_spark.cli.logs import logged
+from tubeq_spark.cli import NOT_NEEDED
+from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.logs import NAME, logged
 from tubeq_spark.cli.program import open_spark, quiet_spark, report_error, tell
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
@@ -28,14 +28,14 @@ from tubeq_spark.markup import printable, printable_json
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import SparkSession
 
     from tubeq_spark.queue import Queue
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
-#: The name of the program, which begins its messages.
-NAME = "tubeq"
 #: Seconds ahead for which a call reserves ids. It is short, because ids run ahead of the clock if all slots are in use.
 _HORIZON = 10.0
 
@@ -45,17 +45,14 @@ class Outside:
     """The environment of a call. Tests pass another one to `app`.
 
     Attributes:
-        open_spark: Makes the Spark session, given the address of a Connect server or `None`, and settings.
+        open_spark: Makes the Spark session, given the address of a Connect server or `None`.
         clock: The clock.
-        leave_out: Makes imports of packages fail until its result is called; does nothing in a process that also
-            does other work.
     """
 
     open_spark: Callable[..., SparkSession] = field(
         default_factory=lambda: partial(open_spark, NAME)
     )
     clock: Clock = field(default_factory=SystemClock)
-    leave_out: Callable[..., Callable[[], None]] = field(default=lambda *_: lambda: None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +73,6 @@ class Call:
 
     @contextmanager
     def queue(
-        self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
-    ) -> Iterator[Queue]:
-        """Open the queue for a block. An error ends the call with a sentence.
-
-        Args:
-            session_uuid: A session to join.
-            create: Whether to create the queue if the location has none.
-        """
-        opened = self.opened(session_uuid, create=create)
-        with self.answering(), _terminating(), opened as queue:
-            yield queue
-
-    @contextmanager
-    def opened(
         self,
         session_uuid: uuid.UUID | str | None = None,
         *,
@@ -97,19 +80,21 @@ class Call:
         horizon: float = _HORIZON,
         spark: SparkSession | None = None,
     ) -> Iterator[Queue]:
-        """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
-        # Reading the registry imports Arrow, which is faster without these packages. Programs on Spark need them.
-        admit = self.outside.leave_out(*(NOT_NEEDED if spark is None else ()))
-        with undisturbed():
-            committer = self.settings.committer()
-        needs_spark = spark is None and committer != "native"
-        if needs_spark:
-            admit()
-        with undisturbed():
-            from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+        """Open the queue for a block.
+
+        Args:
+            session_uuid: A session to join.
+            create: Whether to create the queue if the location has none.
+            horizon: Seconds ahead for which it reserves ids.
+            spark: The session of a program; by default one is made if Spark commits to the queue.
+        """
+        committer = self.settings.committer()
+        from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+
         config = self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
         config = replace(config, number_horizon=min(config.number_horizon, horizon))
+        needs_spark = spark is None and committer != "native"
         with (
             self._session() if needs_spark else nullcontext(spark) as session,
             Queue(
@@ -128,54 +113,39 @@ class Call:
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
+        for name in NOT_NEEDED:
+            if sys.modules.get(name, sys) is None:
+                del sys.modules[name]
         with nullcontext() if self.verbose else quiet_spark():
             yield self.outside.open_spark(self.settings.remote)
 
     @contextmanager
     def program(self) -> Iterator[tuple[SparkSession, Queue]]:
-        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session."""
-        with (
-            self.answering(),
-            _terminating(),
-            self._session() as spark,
-            self.opened(horizon=math.inf, spark=spark) as queue,
-        ):
+        """Open the queue for a program that runs for long and needs a Spark session."""
+        with self._session() as spark, self.queue(horizon=math.inf, spark=spark) as queue:
             yield spark, queue
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """End the call with a sentence and an exit code if the block raises; print warnings."""
+        """End the call with a sentence and an exit code if the block raises; print warnings.
+
+        In the block SIGTERM is an interrupt like Ctrl-C, so that taken tasks are given back.
+        """
         try:
-            with logged(NAME, self._tell_logged, verbose=self.verbose), warnings.catch_warnings():
+            with logged(self), warnings.catch_warnings(), _terminating():
                 warnings.showwarning = lambda message, *_, **_how: self.tell(str(message))
                 yield
         except (typer.Exit, typer.BadParameter):
             raise
-        except typer.Abort:  # Ctrl-C at a question
-            self.fail(KeyboardInterrupt())
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> NoReturn:
-        """End the call with an error."""
-        code = report_error(NAME, error, verbose=self.verbose, as_json=self.json)
-        raise typer.Exit(code) from None
+            # `Abort` is Ctrl-C at a question.
+            ended = KeyboardInterrupt() if isinstance(error, typer.Abort) else error
+            code = report_error(NAME, ended, verbose=self.verbose, as_json=self.json)
+            raise typer.Exit(code) from None
 
     def tell(self, sentence: str) -> None:
         """Print a message that is no result."""
         tell({"note": sentence}, f"{NAME}: {printable(sentence)}", as_json=self.json)
-
-    @contextmanager
-    def logging(self, about: str) -> Iterator[None]:
-        """Print the log of a command that runs for long, of a tube or a program, during a block."""
-        with logged(about, self._tell_logged, verbose=self.verbose):
-            yield
-
-    def _tell_logged(self, about: str, said: Mapping[str, object], text: str) -> None:
-        if about == NAME and not self.verbose:
-            self.tell(str(said["note"]))
-        else:
-            tell(said, text, as_json=self.json)
 
     def require_yes(self, question: str, nothing: str, *, yes: bool) -> None:
         """Go on only if the user agrees.
@@ -267,32 +237,20 @@ def as_dict(task: Task) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def until_stopped() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then.
-
-    The block must not have an `answering`, to which Ctrl-C is the end by an error.
-    """
-    try:
-        with _terminating():
-            yield
-    except KeyboardInterrupt:
-        return
-    except SystemExit as end:
-        if end.code != ExitCode.TERMINATED:
-            raise
+def until_stopped() -> AbstractContextManager[None]:
+    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then."""
+    return suppress(KeyboardInterrupt)
 
 
 @contextmanager
 def _terminating() -> Iterator[None]:
-    """Let SIGTERM end the block by an exception, so that taken tasks are given back."""
+    """Let SIGTERM end the block by an exception that no handler of `Exception` on the way catches."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def end(_number: int, _frame: object) -> None:
-        # This is no typer.Exit, because handlers of `Exception` on the way must not catch it.
-        sys.exit(ExitCode.TERMINATED)
+    def end(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(number)
 
     before = signal.signal(signal.SIGTERM, end)
     try:

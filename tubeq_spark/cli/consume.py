@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tubeq_spark.cli.logs import logged
 from tubeq_spark.cli.options import Strict, flag, names, seconds, whole, word
 
 
@@ -40,8 +41,7 @@ def consume(
     failing tasks, which are released. SIGTERM and Ctrl-C end it after the batch in hand.
     """
     options, call = dict(locals()), ctx.obj
-    with call.answering():
-        # By its name, because the program is above this package in the import order.
-        program = importlib.import_module("tubeq_spark.jobs.consumer")
-    with call.program() as (spark, queue), call.logging(tube):
+    # By its name, because the program is above this package in the import order.
+    program = importlib.import_module("tubeq_spark.jobs.consumer")
+    with call.program() as (spark, queue), logged(call, tube):
         raise typer.Exit(program.run(spark, queue, options, call.tell, call.show))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tubeq_spark.cli.call import Call, queue_of, until_stopped
+from tubeq_spark.cli.logs import logged
 from tubeq_spark.cli.options import seconds, whole, word
 from tubeq_spark.errors import TubeNotFoundError
 
@@ -67,7 +68,7 @@ def dashboard(
 
         with (
             socket.create_server((_HOST, port)) as listener,
-            call.logging("dashboard"),
+            logged(call, "dashboard"),
             until_stopped(),
         ):
             app = make_app(queue, call.outside.clock)
@@ -97,7 +98,7 @@ def serve_metrics(call: Call, queue: Queue, port: int, host: str) -> None:
     url = f"http://{shown}:{server.server_port}/metrics"
     call.show({"url": url}, url)
     try:
-        with call.logging("metrics"), until_stopped():
+        with logged(call, "metrics"), until_stopped():
             thread.join()
     finally:
         server.shutdown()

@@ -64,5 +64,5 @@ def take(
 
 def _give_back(call: Call, source: Tube, session: UUID, tasks: list[Task]) -> None:
     """Release tasks that were handed over to a session. If that fails, they come back when it ends."""
-    with suppress(TubeqError), call.opened(session) as queue:
+    with suppress(TubeqError), call.queue(session) as queue:
         queue.tube(source.name).release_many([task.task_id for task in tasks])
