@@ -15,7 +15,7 @@
 - `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
   them.
 
-This module imports pyspark only for a queue that needs Spark (`Defaults.needs_spark`).
+This module does not import pyspark.
 """
 
 from __future__ import annotations

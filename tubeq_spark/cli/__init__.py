@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 
 __all__ = ["NOT_NEEDED", "main", "run_tubeq"]
 
@@ -23,19 +22,14 @@ def main() -> None:
     if not _CALLS_USERS.intersection(sys.argv):
         # Arrow takes long to import these if they are installed, and needs them for nothing that a call does.
         sys.modules.update(dict.fromkeys(NOT_NEEDED))  # type: ignore[arg-type]
-    code = run_tubeq(*sys.argv[1:])
-    # From here on Ctrl-C ends the process without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(code)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Before and after a command Ctrl-C ends the process without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(run_tubeq(*sys.argv[1:]))
 
 
 def run_tubeq(*arguments: str) -> int:
     """Run `tubeq`; returns its exit code."""
-    is_main = threading.current_thread() is threading.main_thread()
-    is_usual = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_usual:
-        # While modules are imported, Ctrl-C ends the process without a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from tubeq_spark.cli.exit_codes import ExitCode  # noqa: PLC0415  after Ctrl-C is handled
     from tubeq_spark.model.error_text import missing  # noqa: PLC0415
 
@@ -44,9 +38,6 @@ def run_tubeq(*arguments: str) -> int:
     except ModuleNotFoundError as error:
         sys.stderr.write(f"tubeq: {missing(error, 'cli')}\n")
         return ExitCode.BAD_USE
-    finally:
-        if is_usual:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app(args=arguments, prog_name="tubeq")
     except SystemExit as end:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -52,20 +53,15 @@ def _made(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
-@dataclass
-class _Reader:
-    """Reads the values of an option by a function, as the objects do that typer makes for it."""
+def _as_given(value: Any) -> Any:
+    return value
 
-    read: Callable[[Any], Any] | None
 
-    def coerce(self, value: Any, *, param: Any, **_context: Any) -> Any:
-        """The value, or the values of an option that may be repeated."""
-        if param.multiple or param.nargs == -1:
-            return [self._one(each) for each in value or ()]
-        return self._one(value)
-
-    def _one(self, value: Any) -> Any:
-        return value if value is None or self.read is None else self.read(value)
+def _read(read: Callable[[Any], Any], value: Any, *, param: Any, **_context: Any) -> Any:
+    """The value of an option, or the values of one that may be repeated, read by a function."""
+    if param.multiple or param.nargs == -1:
+        return [read(each) for each in value or ()]
+    return None if value is None else read(value)
 
 
 class _ReadsPlainly:
@@ -80,8 +76,9 @@ class _ReadsPlainly:
         for param in found:
             if hasattr(param, "get_runtime_param"):  # not in every version of typer
                 about = param.type_descriptor
-                read = about.parameter_info.parser or (Path if about.is_path else None)
-                param.get_runtime_param = partial(_Reader, read)
+                read = about.parameter_info.parser or (Path if about.is_path else _as_given)
+                reader = SimpleNamespace(coerce=partial(_read, read))
+                param.get_runtime_param = lambda reader=reader: reader
         return found
 
 

@@ -11,7 +11,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -94,45 +94,44 @@ class Call:
         config = self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
         config = replace(config, number_horizon=min(config.number_horizon, horizon))
-        needs_spark = spark is None and committer != "native"
-        with (
-            self._session() if needs_spark else nullcontext(spark) as session,
-            Queue(
-                session,
-                self.settings.queue_location(),
-                session_uuid=session_uuid,
-                clock=self.outside.clock,
-                config=config,
-                engine=committer,
-                create=create,
-            ) as queue,
-        ):
+        if spark is None and committer != "native":
+            spark = self._session()
+        with Queue(
+            spark,
+            self.settings.queue_location(),
+            session_uuid=session_uuid,
+            clock=self.outside.clock,
+            config=config,
+            engine=committer,
+            create=create,
+        ) as queue:
             if self.settings.ttr is not None:
                 queue.cfg(ttr=self.settings.ttr)
             yield queue
 
-    @contextmanager
-    def _session(self) -> Iterator[SparkSession]:
+    def _session(self) -> SparkSession:
         for name in NOT_NEEDED:
             if sys.modules.get(name, sys) is None:
                 del sys.modules[name]
-        with nullcontext() if self.verbose else quiet_spark():
-            yield self.outside.open_spark(self.settings.remote)
+        if not self.verbose:
+            quiet_spark()
+        return self.outside.open_spark(self.settings.remote)
 
     @contextmanager
     def program(self) -> Iterator[tuple[SparkSession, Queue]]:
         """Open the queue for a program that runs for long and needs a Spark session."""
-        with self._session() as spark, self.queue(horizon=math.inf, spark=spark) as queue:
+        spark = self._session()
+        with self.queue(horizon=math.inf, spark=spark) as queue:
             yield spark, queue
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """End the call with a sentence and an exit code if the block raises; print warnings.
 
-        In the block SIGTERM is an interrupt like Ctrl-C, so that taken tasks are given back.
+        SIGTERM and Ctrl-C interrupt the block, so that taken tasks are given back.
         """
         try:
-            with logged(self), warnings.catch_warnings(), _terminating():
+            with logged(self), warnings.catch_warnings(), _interrupted():
                 warnings.showwarning = lambda message, *_, **_how: self.tell(str(message))
                 yield
         except (typer.Exit, typer.BadParameter):
@@ -243,17 +242,19 @@ def until_stopped() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _terminating() -> Iterator[None]:
-    """Let SIGTERM end the block by an exception that no handler of `Exception` on the way catches."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _interrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the block by an exception that no handler of `Exception` on the way catches."""
+    is_main = threading.current_thread() is threading.main_thread()
 
     def end(number: int, _frame: object) -> None:
         raise KeyboardInterrupt(number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    signals = [signal.SIGTERM, signal.SIGINT] if is_main else []
+    # A shell lets programs in the background ignore Ctrl-C.
+    ours = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in ours}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.logs import logged
-from tubeq_spark.cli.options import Strict, flag, names, seconds, whole, word
+from tubeq_spark.cli.options import Strict, flag, seconds, whole, word
 
 
 def consume(
@@ -21,7 +21,7 @@ def consume(
             help="Function that takes a DataFrame and returns one (the results) or None",
         ),
     ],
-    tube: Annotated[str, typer.Option(help="Tube", autocompletion=names)],
+    tube: Annotated[str, typer.Option(help="Tube")],
     once: Annotated[bool, flag("--once", "End when no task is ready")] = False,
     strict: Strict = False,
     results: Annotated[str | None, word("TABLE", "Table for the results: a path or a name")] = None,

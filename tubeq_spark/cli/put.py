@@ -14,7 +14,7 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.options import TubeName, seconds, whole, word
+from tubeq_spark.cli.options import seconds, whole, word
 from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
 from tubeq_spark.markup import plural
@@ -23,7 +23,7 @@ from tubeq_spark.task import PutItem, Task
 
 def put(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     file: Annotated[
         Path, typer.Argument(help="JSON lines, the data of one task each; - = standard input")
     ] = Path("-"),

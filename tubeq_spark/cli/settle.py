@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import Call, print_line, tube_of
-from tubeq_spark.cli.options import TubeName, Where, Yes, flag, parser, seconds, task_id, word
+from tubeq_spark.cli.options import Where, Yes, flag, parser, seconds, task_id, word
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.markup import plural, printable
@@ -29,7 +29,7 @@ _Session = Annotated[
 _Error = Annotated[str | None, word("TEXT", "Error to store with the tasks", "--error")]
 
 
-def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -> None:
+def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> None:
     """Remove finished tasks, all or none."""
     with tube_of(ctx, tube, session) as (call, source):
         call.show_tasks(source.ack_many(task_ids))
@@ -37,7 +37,7 @@ def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -
 
 def release(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     task_ids: _Ids,
     session: _Session,
     delay: Annotated[
@@ -53,7 +53,7 @@ def release(
 
 def touch(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     task_id: Id,
     increment: Annotated[
         float,
@@ -70,7 +70,7 @@ def touch(
         call.show_tasks([] if task is None else [task])
 
 
-def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids, error: _Error = None) -> None:
+def bury(ctx: typer.Context, tube: str, task_ids: _Ids, error: _Error = None) -> None:
     """Set tasks aside until they are kicked, all or none."""
     with tube_of(ctx, tube) as (call, source):
         call.show_tasks(source.bury_many(task_ids, error=error))
@@ -78,7 +78,7 @@ def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids, error: _Error = Non
 
 def kick(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     count: Annotated[
         int | None,
         typer.Argument(
@@ -115,7 +115,7 @@ def kick(
         call.show({"tube": tube, "kicked": kicked}, f"kicked {plural(kicked, 'task')} of {tube}")
 
 
-def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
+def peek(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
     """Show tasks and their errors, without taking them."""
     with tube_of(ctx, tube) as (call, source):
         for task in map(source.peek, task_ids):
@@ -126,7 +126,7 @@ def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
 
 def delete(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     task_ids: Annotated[
         list[int] | None, typer.Argument(metavar="[TASK_ID]...", parser=task_id)
     ] = None,

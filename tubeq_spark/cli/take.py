@@ -13,7 +13,7 @@ import typer
 
 from tubeq_spark.cli.call import Call, queue_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.options import TakenUtubes, TubeName, seconds, whole
+from tubeq_spark.cli.options import TakenUtubes, seconds, whole
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.model import validation
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def take(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     count: Annotated[int, whole("Tasks at most", "-n", "--count", least=1)] = 1,
     timeout: Annotated[float, seconds("How long to wait for a task")] = 0,
     per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import queue_of, until_stopped
-from tubeq_spark.cli.options import flag, seconds, whole, word
+from tubeq_spark.cli.options import flag, seconds, whole
 from tubeq_spark.cli.table import lines_of, show_each
 from tubeq_spark.observe import columns
 
@@ -27,8 +27,6 @@ _COLUMNS: columns.Columns = {
     **columns.FLOW,
     **columns.PAUSED,
 }
-#: The columns by which the table can be sorted.
-_SORTED = [name for name in _COLUMNS if name not in ("type", "paused")]
 
 
 def top(
@@ -39,7 +37,6 @@ def top(
     ] = None,
     refreshes: Annotated[int, whole("Number of refreshes; 0 = until stopped", least=0)] = 0,
     once: Annotated[bool, flag("--once", "Print the table once")] = False,
-    sort: Annotated[str, word("COLUMN", f"Column: {', '.join(_SORTED)}")] = "tube",
 ) -> None:
     """Show a live table of the tubes, until Ctrl-C.
 
@@ -50,8 +47,6 @@ def top(
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    if sort not in _SORTED:
-        raise typer.BadParameter(f"--sort {sort}: must be one of {', '.join(_SORTED)}")
     with queue_of(ctx) as (call, queue), until_stopped():
         from tubeq_spark.observe.snapshot import with_flows  # noqa: PLC0415  as in call
 
@@ -60,7 +55,7 @@ def top(
         with Live(console=screen, auto_refresh=False) if is_live else nullcontext() as live:
             for number in count(1):
                 found = queue.metrics()
-                tubes = _sorted([*with_flows(found, before).values()], sort)
+                tubes = [*with_flows(found, before).values()]
                 if live is None:
                     show_each(call, tubes, _COLUMNS, partial(_as_dict, number))
                 else:
@@ -74,11 +69,3 @@ def top(
 def _as_dict(look: int, tube: TubeSnapshot) -> dict[str, Any]:
     flow = None if tube.flow is None else asdict(tube.flow)
     return {"look": look, "tube": tube.name, "flow": flow, **asdict(tube.metrics)}
-
-
-def _sorted(tubes: list[TubeSnapshot], sort: str) -> list[TubeSnapshot]:
-    """The tubes by a column, with the greatest value first, or by name."""
-    if sort == "tube":
-        return tubes
-    column = _COLUMNS[sort]
-    return sorted(tubes, key=lambda tube: columns.value_of(tube, column) or 0, reverse=True)

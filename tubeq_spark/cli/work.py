@@ -19,7 +19,6 @@ from tubeq_spark.cli.logs import log, logged
 from tubeq_spark.cli.options import (
     Strict,
     TakenUtubes,
-    TubeName,
     fail_if_strict,
     flag,
     seconds,
@@ -49,7 +48,7 @@ _SILENCE = 30.0
 
 def work(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     function: Annotated[
         str | None,
         typer.Argument(
