@@ -26,11 +26,11 @@ from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, open_spark, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
-from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import plural, printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.model.failures import GAVE_UP
+from tubeq_spark.runtime.stopping import ProgramStop as Stop
 from tubeq_spark.streams.process import until_signal
 
 __all__ = [

@@ -23,16 +23,13 @@ from tubeq_spark.cli import (
     serve,
     settle,
     sweep,
-    take,
-    top,
     tubes,
     work,
 )
 from tubeq_spark.cli.call import Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
-from tubeq_spark.cli.logs import NAME
 from tubeq_spark.cli.options import flag, word
-from tubeq_spark.cli.program import report_error
+from tubeq_spark.cli.program import NAME, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 
 #: The error of typer for a bad command line, which has no public name.
@@ -207,7 +204,7 @@ def options(
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Tasks": (
         put.put,
-        take.take,
+        settle.take,
         settle.ack,
         settle.release,
         settle.touch,
@@ -236,7 +233,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Operations": (
         look.health,
         look.metrics,
-        top.top,
+        serve.top,
         serve.dashboard,
         serve.report,
         sweep.sweep,

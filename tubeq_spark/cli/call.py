@@ -20,8 +20,7 @@ import typer
 
 from tubeq_spark.cli import NOT_NEEDED
 from tubeq_spark.cli.exit_codes import BadUseError
-from tubeq_spark.cli.logs import NAME, logged
-from tubeq_spark.cli.program import open_spark, quiet_spark, report_error, tell
+from tubeq_spark.cli.program import NAME, logged, open_spark, quiet_spark, report_error, tell
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable, printable_json

@@ -61,7 +61,7 @@ _STATES = {state.name.lower(): state for state in TaskState if state is not Task
 
 def make_app(queue: Queue, clock: Clock) -> Starlette:
     """The application that shows a queue; the clock is for the ages of snapshots."""
-    dashboard = _Dashboard(queue, _Looks(queue, clock))
+    dashboard = _Dashboard(queue, clock)
     routes = [Route("/", dashboard.overview), Route("/tube/{name}", dashboard.tube)]
     handlers: dict[Any, Any] = {HTTPException: _refused, TubeqError: _failed}
     guard = Middleware(BaseHTTPMiddleware, dispatch=_guarded)
@@ -80,17 +80,19 @@ async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Respo
     return response
 
 
-class _Looks:
-    """The last snapshots of a queue. Requests at about the same time share one."""
+class _Dashboard:
+    """Answers requests, in threads. Requests at about the same time share one snapshot of the queue."""
 
     def __init__(self, queue: Queue, clock: Clock) -> None:
         self._queue = queue
         self._clock = clock
+        self._minutes: dict[str, Minutes] = {}
         self._lock = threading.Lock()
+        #: The last snapshots, each with its moment, and the moment of the newest health.
         self._kept: list[tuple[float, Snapshot]] = []
         self._health_at = 0.0
 
-    def look(self) -> Snapshot:
+    def _look(self) -> Snapshot:
         """A snapshot of the queue, at most a second old."""
         with self._lock:
             now = self._clock.monotonic()
@@ -107,23 +109,14 @@ class _Looks:
             self._kept.append((now, found))
             return found
 
-
-class _Dashboard:
-    """Answers requests, in threads."""
-
-    def __init__(self, queue: Queue, looks: _Looks) -> None:
-        self._queue = queue
-        self._looks = looks
-        self._minutes: dict[str, Minutes] = {}
-
     def overview(self, request: Request) -> Response:
         """The page of all tubes, which a browser refreshes unless the user has stopped that."""
         live = "still" not in request.query_params
-        return HTMLResponse(pages.overview(self._looks.look(), "tubeq", every=_REFRESH, live=live))
+        return HTMLResponse(pages.overview(self._look(), "tubeq", every=_REFRESH, live=live))
 
     def tube(self, request: Request) -> Response:
         """The page of one tube, with some of its tasks in the requested state."""
-        name, look = request.path_params["name"], self._looks.look()
+        name, look = request.path_params["name"], self._look()
         found = look.tubes.get(name)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")

@@ -15,9 +15,9 @@ import typer
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.options import seconds, whole, word
-from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
 from tubeq_spark.markup import plural
+from tubeq_spark.runtime.stopping import ProgramStop as Stop
 from tubeq_spark.task import PutItem, Task
 
 

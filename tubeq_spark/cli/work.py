@@ -15,7 +15,6 @@ import typer
 
 from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
-from tubeq_spark.cli.logs import log, logged
 from tubeq_spark.cli.options import (
     Strict,
     TakenUtubes,
@@ -24,7 +23,7 @@ from tubeq_spark.cli.options import (
     seconds,
     whole,
 )
-from tubeq_spark.cli.program import load_function
+from tubeq_spark.cli.program import load_function, log, logged
 from tubeq_spark.markup import plural
 from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async

@@ -1,4 +1,4 @@
-"""Asks a worker loop, or the wait for a stream, to end: by an event of its program, or by signals."""
+"""Asks a worker loop, a program or the wait for a stream to end: by an event, or by signals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import threading
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from signal import Signals
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -100,3 +101,42 @@ class Stop:
     def _came(self, number: int, _frame: FrameType | None) -> None:
         self._signals.append(Signals(number))
         self._woken.set()
+
+
+class ProgramStop(Stop):
+    """Whether somebody asked the program to stop; a context manager. In other threads than the main one no signal comes.
+
+    It may be entered again within its block: whatever took the signals over meanwhile, such as Spark, has lost them.
+    Signals that are ignored stay ignored.
+    """
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        """Give `notice` the sentence that answers the first request."""
+        super().__init__(None, Wake())
+        self._notice = notice
+        self._entered: list[AbstractContextManager[None]] = []
+
+    def __call__(self) -> bool:
+        """Whether it was asked."""
+        return self.is_asked
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program that a signal ended; 0 without one."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def __enter__(self) -> Self:
+        """Take over the signals."""
+        self._entered.append(self.on_signals())
+        self._entered[-1].__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the signals back."""
+        self._entered.pop().__exit__(None, None, None)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        super()._came(number, frame)
+        if self.is_urgent:
+            raise KeyboardInterrupt(number)
+        self._notice("finishing this batch; a second signal releases it at once")
