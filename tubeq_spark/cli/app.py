@@ -26,10 +26,10 @@ from tubeq_spark.cli import (
     tubes,
     work,
 )
-from tubeq_spark.cli.call import Call, Outside
+from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
 from tubeq_spark.cli.options import flag, word
-from tubeq_spark.cli.program import NAME, report_error
+from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 
 #: The error of typer for a bad command line, which has no public name.

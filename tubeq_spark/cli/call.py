@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
+import logging
 import math
 import signal
 import sys
@@ -12,7 +12,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,13 @@ import typer
 
 from tubeq_spark.cli import NOT_NEEDED
 from tubeq_spark.cli.exit_codes import BadUseError
-from tubeq_spark.cli.program import NAME, logged, open_spark, quiet_spark, report_error, tell
+from tubeq_spark.cli.program import open_spark, quiet_spark, report_error, tell
 from tubeq_spark.cli.settings_file import Defaults
+from tubeq_spark.cli.values import as_dict, json_text
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.markup import printable, printable_json
+from tubeq_spark.markup import printable
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.failures import trace_of
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
@@ -35,6 +38,15 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
+#: The name of the program, which begins its messages.
+NAME = "tubeq"
+#: The log of the commands themselves.
+log = logging.getLogger("tubeq_spark.cli")
+
+_PACKAGE = logging.getLogger("tubeq_spark")
+_JOBS = logging.getLogger("tubeq_spark.jobs")
+#: It logs failed tasks, which the commands do, too: with more of them, and with their tracebacks.
+_OF_CALLS = logging.getLogger("tubeq_spark.workers.handlers")
 #: Seconds ahead for which a call reserves ids. It is short, because ids run ahead of the clock if all slots are in use.
 _HORIZON = 10.0
 
@@ -177,6 +189,61 @@ class Call:
             self.show(as_dict(task) | more, "\t".join((*cells, *more.values())))
 
 
+class _Lines(logging.Handler):
+    """Writes records such as `2026-11-21T08:30:00Z WARNING mail[4711]: …`, or as JSON."""
+
+    def __init__(self, call: Call, about: str) -> None:
+        super().__init__()
+        self._call, self._about = call, about
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message, level = record.getMessage(), record.levelname
+        error = record.exc_info[1] if record.exc_info else None
+        reason = "" if error is None else reason_of(error)
+        if reason not in message:
+            message = f"{message}: {reason}"
+        if self._about == NAME and not self._call.verbose:
+            self._call.tell(message)
+            return
+        at = dt.datetime.fromtimestamp(record.created, dt.UTC)
+        said = {"at": at.isoformat(), "level": level, "tube": self._about, "pid": record.process}
+        said["note"] = message
+        text = (
+            f"{at:%Y-%m-%dT%H:%M:%SZ} {level} {self._about}[{record.process}]: {printable(message)}"
+        )
+        if error is not None and self._call.verbose:
+            trace = trace_of(error)
+            said["trace"] = trace
+            text = f"{text}\n{printable(trace, chr(10))}".rstrip()
+        tell(said, text, as_json=self._call.json)
+
+
+@contextmanager
+def logged(call: Call, about: str = NAME) -> Iterator[None]:
+    """Print the log of this package during a block, each message once, in place of an outer block.
+
+    Args:
+        call: The call.
+        about: The tube of a command that runs for long, or what it does to all tubes; by default lines have no time.
+    """
+    handler = _Lines(call, about)
+    levels = {_PACKAGE: logging.WARNING, _OF_CALLS: logging.ERROR}
+    levels |= dict.fromkeys((log, _JOBS), logging.INFO)
+    before = {logger: logger.level for logger in levels}
+    # A handler's module may have its own handlers at the root.
+    outer, propagates = _PACKAGE.handlers, _PACKAGE.propagate
+    _PACKAGE.propagate = False
+    _PACKAGE.handlers = [*(h for h in outer if not isinstance(h, _Lines)), handler]
+    try:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+        yield
+    finally:
+        for logger, level in before.items():
+            logger.setLevel(level)
+        _PACKAGE.handlers, _PACKAGE.propagate = outer, propagates
+
+
 @contextmanager
 def queue_of(
     ctx: typer.Context, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
@@ -196,43 +263,9 @@ def tube_of(
         yield call, queue.tube(name)
 
 
-def json_text(value: Any) -> str:
-    """A line of JSON for any payload: moments as ISO 8601, bytes in hexadecimal.
-
-    Characters that control a terminal are escaped.
-    """
-    value = _with_text_keys(value)
-    # Unpaired surrogates are escaped, too, because nothing else can represent them.
-    return printable_json(json.dumps(value, ensure_ascii=False, default=_as_text))
-
-
-def _with_text_keys(value: Any) -> Any:
-    """A payload whose maps have only keys that JSON allows."""
-    if isinstance(value, dict):
-        known = str | int | float
-        pairs = ((k if isinstance(k, known) else _as_text(k), v) for k, v in value.items())
-        return {key: _with_text_keys(item) for key, item in pairs}
-    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
 def print_line(text: str) -> None:
     """Print a line of the result."""
     sys.stdout.write(f"{text}\n")
-
-
-def as_dict(task: Task) -> dict[str, Any]:
-    """A task for machines, with the id as text."""
-    # In jq and JavaScript numbers are doubles, which would round the id.
-    found = asdict(task) | {"task_id": str(task.task_id)}
-    if task.trace is None:
-        del found["trace"]
-    return found
 
 
 def until_stopped() -> AbstractContextManager[None]:

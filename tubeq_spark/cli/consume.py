@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tubeq_spark.cli.call import logged
 from tubeq_spark.cli.options import Strict, flag, seconds, whole, word
-from tubeq_spark.cli.program import logged
 
 
 def consume(

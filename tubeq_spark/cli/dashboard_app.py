@@ -18,7 +18,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from tubeq_spark.cli.call import json_text
+from tubeq_spark.cli.values import json_text
 from tubeq_spark.errors import TaskNotFoundError, TubeNotFoundError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.observe import pages

@@ -10,8 +10,8 @@ import signal
 import tempfile
 from typing import TYPE_CHECKING
 
-from tubeq_spark.cli.call import as_dict, json_text
 from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.values import as_dict, json_text
 from tubeq_spark.model.failures import FailedTasks
 
 if TYPE_CHECKING:

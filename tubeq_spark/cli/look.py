@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import as_dict, json_text, queue_of, tube_of
+from tubeq_spark.cli.call import queue_of, tube_of
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.options import Where, flag, plain_options, seconds, whole, word
 from tubeq_spark.cli.serve import serve_metrics
 from tubeq_spark.cli.settle import Id
 from tubeq_spark.cli.table import show_each
+from tubeq_spark.cli.values import as_dict, json_text
 from tubeq_spark.observe import columns
 from tubeq_spark.task import Task, TaskState
 

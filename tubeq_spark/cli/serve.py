@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, queue_of, until_stopped
+from tubeq_spark.cli.call import Call, logged, queue_of, until_stopped
 from tubeq_spark.cli.options import flag, seconds, whole, word
-from tubeq_spark.cli.program import logged
 from tubeq_spark.cli.table import lines_of, show_each
 from tubeq_spark.errors import TubeNotFoundError
 from tubeq_spark.observe import columns

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tubeq_spark.cli.call import Call, queue_of, until_stopped
+from tubeq_spark.cli.call import Call, log, logged, queue_of, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.options import flag, seconds, word
-from tubeq_spark.cli.program import log, logged
 from tubeq_spark.markup import plural
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.runtime.stopping import ProgramStop as Stop

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, until_stopped
+from tubeq_spark.cli.call import Call, log, logged, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.options import (
     Strict,
@@ -23,7 +23,7 @@ from tubeq_spark.cli.options import (
     seconds,
     whole,
 )
-from tubeq_spark.cli.program import load_function, log, logged
+from tubeq_spark.cli.program import load_function
 from tubeq_spark.markup import plural
 from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async
