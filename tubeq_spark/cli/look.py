@@ -29,15 +29,9 @@ _STATES = (
     TaskState.BURIED,
     TaskState.DONE,
 )
-_METRICS: Columns = {
-    **columns.KIND,
-    **columns.DEPTH,
-    **columns.WAITING,
-    "failing": "metrics.failing_workers",
-    "ending": "metrics.leases_ending",
-    **columns.STORAGE,
-    **columns.PAUSED,
-}
+_METRICS = columns.of_tubes(
+    "tube type ready taken delayed buried oldest failing ending unswept since commits log files bytes paused"
+)
 #: The columns of a taken-utube row.
 _TAKEN: Columns = {
     "utube": lambda row: columns.utube(row["utube"]),

@@ -26,13 +26,9 @@ _HOST = "127.0.0.1"
 _COMMITS = 200
 #: Seconds between two reads. A read takes some milliseconds natively, and nearly a second on Spark.
 _INTERVAL = {"native": 0.5, "spark": 2.0}
-_COLUMNS: columns.Columns = {
-    **columns.KIND,
-    **columns.DEPTH,
-    **columns.WAITING,
-    **columns.FLOW,
-    **columns.PAUSED,
-}
+_COLUMNS = columns.of_tubes(
+    "tube type ready taken delayed buried oldest done added/s done/s paused"
+)
 
 
 def top(

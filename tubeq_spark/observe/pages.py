@@ -34,10 +34,12 @@ _LISTED = 100
 _CUT = 2_000
 #: The columns of the tubes, beside their names and bars.
 _TUBES: Columns = {
-    **columns.DEPTH,
-    **columns.WAITING,
-    **columns.FLOW,
+    **columns.of_tubes("ready taken delayed buried oldest done added/s done/s"),
     "leases ending": "metrics.leases_ending",
+}
+_STORAGE: Columns = {
+    **columns.of_tubes("tube unswept since commits log files bytes"),
+    "last commit": "metrics.last_commit",
 }
 #: Conflicts in the newest commits of tubes, by names and `TubeDetails`.
 _CONFLICTS: Columns = {
@@ -76,7 +78,7 @@ def _templates() -> Environment:
         "CONFLICTS": _CONFLICTS,
         "COUNTED": COUNTED,
         "STATES": STATES,
-        "STORAGE": {"tube": "name", **columns.STORAGE, "last commit": "metrics.last_commit"},
+        "STORAGE": _STORAGE,
         "TUBES": _TUBES,
         "drawing": _drawing,
         "listed": _listed,
