@@ -8,7 +8,7 @@
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
-  numbers of a command line, and `plural` writes a number of things;
+  numbers of a command line;
 - `GAVE_UP` is the message of a worker that ends because everything fails;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
@@ -27,7 +27,7 @@ from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, open_spark, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.values import seconds_of, whole_of
-from tubeq_spark.markup import plural, printable
+from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.model.failures import GAVE_UP
 from tubeq_spark.runtime.stopping import ProgramStop as Stop
@@ -45,7 +45,6 @@ __all__ = [
     "load_function",
     "missing",
     "open_spark",
-    "plural",
     "printable",
     "read_defaults",
     "reason_of",

@@ -94,8 +94,7 @@ def sweeper(
             _log_sweep(queue, verbose=call.verbose)
 
         trigger = f"{round(interval * 1000)} milliseconds"
-        finishing = Stop(lambda _: call.tell("finishing this sweep"))
-        with logged(call, "sweeper"), finishing as stop:
+        with logged(call, "sweeper"), Stop(call.tell, "finishing this sweep") as stop:
             query = start_ticking(spark, tick, trigger, name="tubeq-sweeper", checkpoint=checkpoint)
             while query.isActive and not stop():
                 query.awaitTermination(_LOOK)

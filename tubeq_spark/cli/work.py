@@ -63,8 +63,7 @@ def work(
             metavar="CMD",
             help="Run this command for each task, instead of a function; exit code 0 is success. It "
             "gets the data as JSON on standard input, the whole task in the file $TUBEQ_TASK_FILE, "
-            "and $TUBEQ_TASK_ID, $TUBEQ_ATTEMPTS, $TUBEQ_UTUBE (at most 32,768 bytes, no NUL). For "
-            "pipes use sh -c '...'",
+            "and $TUBEQ_TASK_ID, $TUBEQ_ATTEMPTS. For pipes use sh -c '...'",
         ),
     ] = None,
     threads: Annotated[int, whole("Calls at a time in each process", least=1)] = 1,

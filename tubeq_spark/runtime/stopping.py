@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_FINISHING = "finishing this batch; a second signal releases it at once"
 
 
 class Wake:
@@ -106,37 +106,30 @@ class Stop:
 class ProgramStop(Stop):
     """Whether somebody asked the program to stop; a context manager. In other threads than the main one no signal comes.
 
-    It may be entered again within its block: whatever took the signals over meanwhile, such as Spark, has lost them.
     Signals that are ignored stay ignored.
     """
 
-    def __init__(self, notice: Callable[[str], None]) -> None:
-        """Give `notice` the sentence that answers the first request."""
+    def __init__(self, tell: Callable[[str], object], sentence: str = _FINISHING) -> None:
+        """Answer the first request by a sentence."""
         super().__init__(None, Wake())
-        self._notice = notice
-        self._entered: list[AbstractContextManager[None]] = []
+        self._tell, self._sentence = tell, sentence
+        self._block = self.on_signals()
 
     def __call__(self) -> bool:
         """Whether it was asked."""
         return self.is_asked
 
-    @property
-    def exit_code(self) -> int:
-        """What a shell expects of a program that a signal ended; 0 without one."""
-        return 0 if self.signal is None else 128 + self.signal
-
     def __enter__(self) -> Self:
         """Take over the signals."""
-        self._entered.append(self.on_signals())
-        self._entered[-1].__enter__()
+        self._block.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the signals back."""
-        self._entered.pop().__exit__(None, None, None)
+        self._block.__exit__(None, None, None)
 
     def _came(self, number: int, frame: FrameType | None) -> None:
         super()._came(number, frame)
         if self.is_urgent:
             raise KeyboardInterrupt(number)
-        self._notice("finishing this batch; a second signal releases it at once")
+        self._tell(self._sentence)
