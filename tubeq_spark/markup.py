@@ -22,7 +22,6 @@ _CONTROL = re.compile(
 )
 #: The escapes of `html.escape`. Its module is not used, because it loads a table of all character names.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
-_VOID = {"br", "input", "meta"}
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
@@ -85,22 +84,17 @@ class Html(str):
         return self
 
 
-def tag(name: str, /, *children: object, **attributes: object) -> Html:
+def tag(name: str, /, *children: object, **attributes: str | None) -> Html:
     """An element.
 
     Args:
         name: Its name.
         *children: Its contents. All but `Html` is escaped, numbers get separators, `None` is empty.
-        **attributes: Its attributes, with `class_` for `class`. `None` and False leave an attribute out, and True
-            writes it without a value.
+        **attributes: Its attributes, with `class_` for `class`. `None` leaves an attribute out.
     """
-    start = "".join(
-        f" {key.rstrip('_').replace('_', '-')}{'' if value is True else _quoted(value)}"
-        for key, value in attributes.items()
-        if value is not None and value is not False
-    )
-    end = "" if name in _VOID else f"</{name}>"
-    return Html(f"<{name}{start}>{joined(children)}{end}")
+    given = {key.rstrip("_"): value for key, value in attributes.items() if value is not None}
+    start = "".join(f' {key}="{_escaped(value)}"' for key, value in given.items())
+    return Html(f"<{name}{start}>{joined(children)}</{name}>")
 
 
 def joined(parts: Iterable[object]) -> Html:
@@ -111,10 +105,6 @@ def joined(parts: Iterable[object]) -> Html:
 def as_html(value: object) -> Html:
     """A value as HTML."""
     return value if isinstance(value, Html) else Html(_escaped(shown(value)))
-
-
-def _quoted(value: object) -> str:
-    return f'="{_escaped(str(value))}"'
 
 
 def _escaped(text: str) -> str:

@@ -8,14 +8,14 @@
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
-  numbers of a command line, and `plural` writes a number of things;
+  numbers of a command line;
 - `GAVE_UP` is the message of a worker that ends because everything fails;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
 - `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
   them.
 
-This module imports pyspark only for a queue that needs Spark (`Defaults.needs_spark`).
+This module does not import pyspark.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
 from tubeq_spark.cli.program import load_function, open_spark, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
-from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.cli.values import seconds_of, whole_of
-from tubeq_spark.markup import plural, printable
+from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.model.failures import GAVE_UP
+from tubeq_spark.runtime.stopping import ProgramStop as Stop
 from tubeq_spark.streams.process import until_signal
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "load_function",
     "missing",
     "open_spark",
-    "plural",
     "printable",
     "read_defaults",
     "reason_of",

@@ -188,7 +188,7 @@ def test_work_with_exec_passes_what_no_environment_can_hold_in_a_file(
     tubeq: Tubeq, tmp_path: Path
 ) -> None:
     tube = tubeq.tube("utube")
-    utubes = ["plain", "a\0b", "x" * 200_000, "é" * 16_384, "é" * 16_385]
+    utubes = ["plain", "a\0b", "x" * 200_000]
     for number, utube in enumerate(utubes):
         tube.put({"n": number, "text": "y" * 300_000}, utube=utube)
     work = script(
@@ -196,18 +196,15 @@ def test_work_with_exec_passes_what_no_environment_can_hold_in_a_file(
         "task = json.loads(pathlib.Path(os.environ['TUBEQ_TASK_FILE']).read_text('utf-8'))",
         "assert task['data'] == json.load(sys.stdin)",
         "assert str(task['task_id']) == os.environ['TUBEQ_TASK_ID']",
-        "known = os.environ.get('TUBEQ_UTUBE')",
-        "assert known in (None, task['utube'])",
-        "print(json.dumps([task['utube'], known is not None]), file=seen)",
+        "print(json.dumps(task['utube']), file=seen)",
     )
 
     done = tubeq("work", tube.name, "--idle=0", "--exec", work)
 
-    assert (done.exit_code, done.stdout[:16]) == (0, "5 done, 0 failed"), done.stderr
-    assert counts(tubeq.queue, tube) == {"done": 5}
+    assert (done.exit_code, done.stdout[:16]) == (0, "3 done, 0 failed"), done.stderr
+    assert counts(tubeq.queue, tube) == {"done": 3}
     found = [json.loads(line) for line in (tmp_path / "seen").read_text("utf-8").splitlines()]
-    given = [True, False, False, True, False]
-    assert sorted(found) == sorted(map(list, zip(utubes, given, strict=True)))
+    assert sorted(found) == sorted(utubes)
 
 
 def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(tubeq: Tubeq) -> None:

@@ -295,7 +295,7 @@ def test_work_with_exec_kills_commands_that_are_cut_off_or_take_too_long(
     until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyboardInterrupt(signal.SIGTERM)])
 def test_work_when_stopped_before_it_has_begun_ends_as_asked(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:

@@ -1,4 +1,4 @@
-"""`tubeq dashboard` and `tubeq report` show the queue, and only a form with the page's token changes it.
+"""`tubeq dashboard` and `tubeq report` show the queue, and change nothing.
 
 What a browser makes of the pages is in `test_dashboard_in_browser.py`.
 """
@@ -16,7 +16,6 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-TOKEN = "token-of-the-tests"
 SCRIPT = "<script>document.title='gotcha'</script>\x1b[2J"
 SHOWN = "&lt;script&gt;document.title=&#x27;gotcha&#x27;&lt;/script&gt;"
 
@@ -50,39 +48,17 @@ class Site:
     def get(self, path: str = "/", **headers: str) -> tuple[int, str]:
         """The page at a path, as it is by now."""
         self.clock.advance(2)
-        return self.ask("GET", path, None, headers)
-
-    def kick(
-        self, name: str, count: str = "1", token: str = TOKEN, task: str = "", **headers: str
-    ) -> tuple[int, str]:
-        """Send the form that kicks some tasks, or the one that kicks a task."""
-        return self._post(name, "kick", headers, count=count, token=token, task=task)
-
-    def switch(self, name: str, does: str, token: str = TOKEN) -> tuple[int, str]:
-        """Send the form that pauses a tube, or the other one."""
-        return self._post(name, does, {}, token=token)
-
-    def _post(
-        self, name: str, does: str, headers: dict[str, str], **fields: str
-    ) -> tuple[int, str]:
-        given = {"Origin": f"http://127.0.0.1:{self.port}"} | headers
-        return self.ask("POST", f"/tube/{name}/{does}", urlencode(fields), given)
-
-    def ask(
-        self, method: str, path: str, body: str | None, headers: dict[str, str]
-    ) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{self.port}{path}"
-        answer = httpx.request(method, url, content=body, headers=headers, timeout=60)
+        answer = httpx.get(f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=60)
         self.headers = dict(answer.headers)
         return answer.status_code, answer.text
 
 
 @contextmanager
-def served(queue: Queue, clock: ManualClock, token: str | None) -> Iterator[Site]:
+def served(queue: Queue, clock: ManualClock) -> Iterator[Site]:
     """A dashboard, served for a block."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
-            make_app(queue, clock, token), log_config=None, access_log=False, lifespan="off"
+            make_app(queue, clock), log_config=None, access_log=False, lifespan="off"
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],))
@@ -107,15 +83,7 @@ def queue(location: str, clock: ManualClock) -> Iterator[Queue]:
 
 @pytest.fixture
 def site(queue: Queue, clock: ManualClock) -> Iterator[Site]:
-    """A dashboard that only reads."""
-    with served(queue, clock, None) as site:
-        yield site
-
-
-@pytest.fixture
-def writing(queue: Queue, clock: ManualClock) -> Iterator[Site]:
-    """A dashboard that kicks for whoever has the token."""
-    with served(queue, clock, TOKEN) as site:
+    with served(queue, clock) as site:
         yield site
 
 
@@ -167,7 +135,7 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
     assert '<td></td><td class="n">4</td><td class="n">0</td>' in tube
     assert "Sub-queues" not in site.get("/tube/held")[1]
     assert f'<td>put</td><td class="n">4</td><td class="n">0</td><td>{queue.session_uuid}' in tube
-    assert "Kick" not in tube
+    assert "<form" not in tube
 
 
 def test_throughput_when_looked_at_again_is_that_of_all_processes(
@@ -224,7 +192,7 @@ def test_task_when_asked_why_it_waits_says_so_as_text_and_one_that_is_gone_too(
     assert "comes before it.</p>" in page
     assert f"task {second.task_id} not found" in gone
     assert "is next: the next take gets it.</p>" in gone  # the first one
-    assert site.get(f"/tube/mail?state=ready&why={'9' * 5_000}&kicked={'9' * 5_000}")[0] == 200
+    assert site.get(f"/tube/mail?state=ready&why={'9' * 5_000}")[0] == 200
 
 
 def test_page_of_what_is_not_there_says_so_as_text(queue: Queue, site: Site) -> None:
@@ -234,7 +202,7 @@ def test_page_of_what_is_not_there_says_so_as_text(queue: Queue, site: Site) -> 
         status, page = site.get(path)
         assert status == 404
         assert "<script" not in page
-    assert site.get("/tube/mail?state=%3Cb%3E&kicked=%3Cb%3E&payloads=x")[0] == 200
+    assert site.get("/tube/mail?state=%3Cb%3E&payloads=x")[0] == 200
 
 
 def test_request_for_another_host_is_refused_and_through_a_tunnel_answered(
@@ -250,48 +218,6 @@ def test_request_for_another_host_is_refused_and_through_a_tunnel_answered(
         assert site.get("/", Host=host)[0] == 200, host
 
 
-def test_changes_when_only_reading_are_not_there(queue: Queue, site: Site, location: str) -> None:
-    buried(queue)
-    before = commits(location)
-
-    assert site.kick("mail")[0] == 404
-    assert site.switch("mail", "pause")[0] == 404
-    assert "<form" not in site.get("/tube/mail")[1]
-    assert commits(location) == before
-
-
-def test_kick_with_the_token_from_an_own_page_makes_tasks_ready(
-    queue: Queue, writing: Site
-) -> None:
-    buried(queue)
-    assert 'type="password"' in writing.get("/tube/mail")[1]
-    assert TOKEN not in writing.get("/tube/mail")[1]
-
-    status, _ = writing.kick("mail", "2")
-    assert (status, writing.headers["location"]) == (303, "/tube/mail?kicked=2")
-    assert "2 kicked." in writing.ask("GET", "/tube/mail?kicked=2", None, {})[1]
-    assert "<b>1</b><span>buried</span>" in writing.get("/tube/mail")[1]
-    through = {"Host": "localhost:9999", "Origin": "http://localhost:9999"}
-    assert writing.kick("mail", "5", **through)[0] == 303
-    assert queue.statistics("mail")["tasks"]["ready"] == 3
-    assert writing.kick("nothing")[0] == 404
-
-
-def test_kick_of_one_buried_task_from_an_own_page_leaves_the_others(
-    queue: Queue, writing: Site
-) -> None:
-    buried(queue, 3)
-    tasks = list(queue["mail"].tasks_by_state("buried"))
-    path = f"/tube/mail?state=buried&why={tasks[1].task_id}"
-    assert "Kick this task" in writing.get(path)[1]
-
-    assert writing.kick("mail", "", task=str(tasks[1].task_id))[0] == 303
-
-    assert queue["mail"].peek(tasks[1]).state == "r"
-    assert queue.statistics("mail")["tasks"]["buried"] == 2
-    assert writing.kick("mail", "", task="x")[0] == 400
-
-
 def test_errors_in_lists_show_their_kind_and_fold_their_traceback(queue: Queue, site: Site) -> None:
     (task,) = queue.create_tube("mail", "fifo").put_many(["x"])
     queue["mail"].bury(task, error="ValueError: no address\n  File a\n  File b")
@@ -302,59 +228,6 @@ def test_errors_in_lists_show_their_kind_and_fold_their_traceback(queue: Queue, 
     assert "<td>ValueError</td>" in listed
     assert "no address" not in listed
     assert "<summary>ValueError: no address</summary><code>  File a\n  File b</code>" in asked
-
-
-REFUSED = (
-    {"token": ""},
-    {"token": f"{TOKEN}x"},
-    {"token": "ä"},
-    {"Origin": "http://evil.example"},
-    {"Origin": "null"},
-    {"Origin": "http://127.0.0.1:1"},
-    {"Origin": "https://127.0.0.1:9999", "Host": "127.0.0.1:9999"},
-    {"Host": "evil.example", "Origin": "http://evil.example"},
-    {"Origin": ""},
-    {"count": "-1"},
-    {"count": "1e3"},
-    {"count": ""},
-    {"count": "9" * 5_000},
-)
-
-
-def test_change_without_token_origin_or_number_changes_nothing(
-    queue: Queue, writing: Site, location: str
-) -> None:
-    buried(queue, 1)
-    before = commits(location)
-
-    for given in REFUSED:
-        status, page = writing.kick("mail", **given)
-        assert status in (400, 403, 413), given
-        assert "kicked" not in page
-    assert writing.switch("mail", "pause", "")[0] == 403
-    assert writing.switch("mail", "resume", f"{TOKEN}x")[0] == 403
-
-    assert commits(location) == before
-
-
-def test_pause_with_the_token_from_an_own_page_is_shown_until_the_tube_resumes(
-    queue: Queue, writing: Site
-) -> None:
-    tube = queue.create_tube("mail")
-    tube.put(1)
-    assert "Pause</button>" in writing.get("/tube/mail")[1]
-
-    status, _ = writing.switch("mail", "pause")
-    assert (status, writing.headers["location"]) == (303, "/tube/mail?changed=1")
-    page = writing.ask("GET", "/tube/mail?changed=1", None, {})[1]
-    assert "paused</strong>" in page
-    assert "Resume</button>" in page
-    assert "paused</strong>" in writing.get()[1]
-    assert queue["mail"].paused
-    assert writing.switch("mail", "resume")[0] == 303
-    assert not queue["mail"].paused
-    assert "paused</strong>" not in writing.get("/tube/mail?changed=1")[1]
-    assert writing.switch("nothing", "pause")[0] == 404
 
 
 def test_page_when_storage_fails_says_so_and_looks_again(
@@ -430,7 +303,7 @@ def test_tube_of_which_a_file_is_gone_is_a_problem_and_hides_no_other(
     assert "<b>3</b><span>buried</span>" in page
     with (
         Queue(None, location, engine="native", clock=clock) as other,
-        served(other, clock, None) as site,
+        served(other, clock) as site,
     ):
         status, page = site.get()
         assert (status, page.count("damage, broken")) == (200, 1)
@@ -444,16 +317,11 @@ def test_dashboard_when_started_prints_where_it_is_and_ends_by_a_signal(
 ) -> None:
     buried(queue, 1)
     command = ("--engine=native", "--location", location, "dashboard")
-    options = ("--port=0", "--allow-changes")
-    with started("-m", "tubeq_spark.cli", *command, *options) as process:
+    with started("-m", "tubeq_spark.cli", *command, "--port=0") as process:
         url = process.stdout.readline().strip()
-        told, _, token = process.stdout.readline().strip().partition(": ")
-        assert told == "token for changes"
-        assert len(token) >= 20
         port = int(url.removeprefix("http://127.0.0.1:").removesuffix("/"))
         site = Site(port, ManualClock())
         assert site.get()[0] == 200
-        assert site.kick("mail", token=token)[0] == 303
         assert listens_on_loopback_only(port)
         taken = invoke(*command, f"--port={port}")
         assert taken.exit_code == 3
@@ -461,7 +329,6 @@ def test_dashboard_when_started_prints_where_it_is_and_ends_by_a_signal(
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
-    assert queue.statistics("mail")["tasks"]["ready"] == 1
 
 
 def listens_on_loopback_only(port: int) -> bool:

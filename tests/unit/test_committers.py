@@ -97,9 +97,7 @@ def test_location_when_it_is_there_has_its_committer_whatever_the_environment_sa
     with Queue(None, native) as queue:
         assert queue.engine == "native"
     for place, committer in ((native, "native"), (of_spark, "spark")):
-        settings = read_defaults(location=str(place))
-        assert settings.committer() == committer
-        assert settings.needs_spark() is (committer == "spark")
+        assert read_defaults(location=str(place)).committer() == committer
 
 
 def test_new_location_when_the_environment_or_a_file_names_the_committer_has_that_one(

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.cli.call import json_text
+from tubeq_spark.cli.values import json_text
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import json_payload
 from tubeq_spark.model.json_payload import (

@@ -53,8 +53,8 @@ def snapshot(*problems: Problem, location: str = "/data/q", **tubes: TubeSnapsho
 
 
 def tube_page(of: TubeSnapshot, details: TubeDetails, **values: Any) -> str:
-    usual: dict[str, Any] = {"kicked": None, "can_change": False, "state": None, "why": None}
-    usual |= {"at": AT, "payloads": False, "text_of": str, "tasks": [], "limit": 50, "asked": ""}
+    usual: dict[str, Any] = {"state": None, "why": None, "at": AT}
+    usual |= {"payloads": False, "text_of": str, "tasks": [], "limit": 50}
     return pages.tube(of, details, **usual | values)
 
 
@@ -110,7 +110,7 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
     for made in (
         pages.overview(found, HOSTILE, {HOSTILE: details}),
         pages.overview(found, HOSTILE, every=5, live=True),
-        tube_page(evil, details, can_change=True, **asked),
+        tube_page(evil, details, **asked),
     ):
         page = Texts(made)
         assert "script" not in page.tags
@@ -199,13 +199,11 @@ def test_ages_are_in_the_unit_that_they_are_read_in() -> None:
 
 
 def test_tag_escapes_what_is_no_html() -> None:
-    made = tag("a", "<i>'1'", href='"><script>', class_="x", hidden=None, open=False, required=True)
+    made = tag("a", "<i>'1'", href='"><script>', class_="x", hidden=None)
 
-    assert made == (
-        '<a href="&quot;&gt;&lt;script&gt;" class="x" required>&lt;i&gt;&#x27;1&#x27;</a>'
-    )
+    assert made == '<a href="&quot;&gt;&lt;script&gt;" class="x">&lt;i&gt;&#x27;1&#x27;</a>'
     assert tag("p", tag("b", 1234567), None, 0.5, True) == "<p><b>1,234,567</b>0.5True</p>"
-    assert joined(["<", Html("<br>"), tag("input", name="x")]) == '&lt;<br><input name="x">'
+    assert joined(["<", Html("<br>"), tag("b")]) == "&lt;<br><b></b>"
 
 
 def test_table_given_more_rows_than_its_limit_says_how_many_are_left_out() -> None:

@@ -503,7 +503,7 @@ def test_child_when_it_begins_its_first_call_has_said_that_it_is_there(
 
     monkeypatch.setattr(start, "work", loop)
     queue = SimpleNamespace(session_uuid=uuid.uuid4(), tube=lambda _: None)
-    call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue), logging=nullcontext)
+    call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue))
     work._child(call, "t", None, {}, pipe)
     for each in (pipe, theirs):
         os.close(each)
@@ -528,7 +528,7 @@ def exit_codes_of_overdue_child(
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(start, "work", loop)
     queue = SimpleNamespace(session_uuid=uuid.uuid4(), tube=lambda _: None)
-    call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue), logging=nullcontext)
+    call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue))
     theirs, pipe = os.pipe()
     if not is_read:
         os.close(theirs)

@@ -120,18 +120,10 @@ def sweep(
             )
     dropped = [record for record in everything if not record.is_live]
     _clean_up_after(one_pass, dropped, report)
-    _tidy_system_tables(one_pass, _system_tables(queue, everything), report)
+    _tidy_system_tables(one_pass, everything, report)
     if report.idle:
         log.info("sweep: nothing to do in %d tubes", len(report.tubes))
     return report
-
-
-def _system_tables(queue: QueueContext, everything: list[TubeRecord]) -> Tables:
-    """The existing system tables. They are as old as the first tube, also if that was dropped."""
-    opened = queue.opened
-    tables = [(opened.location.table(name), opened.table_lock(name)) for name in (TUBES, SESSIONS)]
-    since_us = min((record.created_us for record in everything), default=queue.now_us())
-    return Tables(SYSTEM, tables, since_us)
 
 
 def _clean_up_after(one_pass: _Pass, dropped: list[TubeRecord], report: SweepReport) -> None:
@@ -149,14 +141,17 @@ def _clean_up_after(one_pass: _Pass, dropped: list[TubeRecord], report: SweepRep
             log.exception("dead files of the dropped tube %s were not removed", record.name)
 
 
-def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
-    """Remove replaced rows and dead files."""
-    queue = one_pass.queue
+def _tidy_system_tables(one_pass: _Pass, everything: list[TubeRecord], report: SweepReport) -> None:
+    """Remove replaced rows and dead files of the system tables."""
+    queue, opened = one_pass.queue, one_pass.queue.opened
+    tables = [(opened.location.table(name), opened.table_lock(name)) for name in (TUBES, SESSIONS)]
+    # They are as old as the first tube, also if that was dropped.
+    since_us = min((record.created_us for record in everything), default=queue.now_us())
     is_large = queue.sessions.files() > _FILES * 3 // 4
     if is_large or one_pass.survey.replaced >= queue.config.fold_heartbeats:
         _compact(queue, whole=is_large)
     try:
-        if one_pass.files.remove(tables):
+        if one_pass.files.remove(Tables(SYSTEM, tables, since_us)):
             report.vacuumed.append("")
     except Exception:
         log.exception("dead files of the system tables were not removed")

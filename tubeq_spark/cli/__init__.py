@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
-import threading
 
-__all__ = ["main", "run_tubeq"]
+__all__ = ["NOT_NEEDED", "main", "run_tubeq"]
+
+#: Packages that Arrow imports if they are installed.
+NOT_NEEDED = ("numpy", "pandas")
+#: The commands that call functions of the user, which may need all packages.
+_CALLS_USERS = {"work", "consume"}
 
 
 def main() -> None:
     """Run `tubeq` with the arguments of the process, and end it."""
-    code = run_tubeq(*sys.argv[1:])
-    # From here on Ctrl-C ends the process without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(code)
+    # Modules are no garbage: with the usual threshold collections take a fifth of the time of a short call.
+    gc.set_threshold(100_000)
+    if not _CALLS_USERS.intersection(sys.argv):
+        # Arrow takes long to import these if they are installed, and needs them for nothing that a call does.
+        sys.modules.update(dict.fromkeys(NOT_NEEDED))  # type: ignore[arg-type]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Before and after a command Ctrl-C ends the process without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(run_tubeq(*sys.argv[1:]))
 
 
 def run_tubeq(*arguments: str) -> int:
     """Run `tubeq`; returns its exit code."""
-    is_main = threading.current_thread() is threading.main_thread()
-    is_usual = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_usual:
-        # While modules are imported, Ctrl-C ends the process without a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from tubeq_spark.cli.exit_codes import ExitCode  # noqa: PLC0415  after Ctrl-C is handled
-    from tubeq_spark.cli.imports import leave_out, undisturbed  # noqa: PLC0415
     from tubeq_spark.model.error_text import missing  # noqa: PLC0415
 
     try:
-        with undisturbed():
-            from tubeq_spark.cli.app import app  # noqa: PLC0415  the extra may be missing
-            from tubeq_spark.cli.call import Outside  # noqa: PLC0415
+        from tubeq_spark.cli.app import app  # noqa: PLC0415  the extra may be missing
     except ModuleNotFoundError as error:
         sys.stderr.write(f"tubeq: {missing(error, 'cli')}\n")
         return ExitCode.BAD_USE
-    finally:
-        if is_usual:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        app(args=arguments, prog_name="tubeq", obj=Outside(leave_out=leave_out))
+        app(args=arguments, prog_name="tubeq")
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"tubeq: {end.code}\n")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -22,8 +23,6 @@ from tubeq_spark.cli import (
     serve,
     settle,
     sweep,
-    take,
-    top,
     tubes,
     work,
 )
@@ -31,8 +30,7 @@ from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
 from tubeq_spark.cli.options import flag, word
 from tubeq_spark.cli.program import report_error
-from tubeq_spark.cli.settings_file import read_defaults
-from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.cli.settings_file import Defaults, read_defaults
 
 #: The error of typer for a bad command line, which has no public name.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -52,20 +50,15 @@ def _made(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
-@dataclass
-class _Reader:
-    """Reads the values of an option by a function, as the objects do that typer makes for it."""
+def _as_given(value: Any) -> Any:
+    return value
 
-    read: Callable[[Any], Any] | None
 
-    def coerce(self, value: Any, *, param: Any, **_context: Any) -> Any:
-        """The value, or the values of an option that may be repeated."""
-        if param.multiple or param.nargs == -1:
-            return [self._one(each) for each in value or ()]
-        return self._one(value)
-
-    def _one(self, value: Any) -> Any:
-        return value if value is None or self.read is None else self.read(value)
+def _read(read: Callable[[Any], Any], value: Any, *, param: Any, **_context: Any) -> Any:
+    """The value of an option, or the values of one that may be repeated, read by a function."""
+    if param.multiple or param.nargs == -1:
+        return [read(each) for each in value or ()]
+    return None if value is None else read(value)
 
 
 class _ReadsPlainly:
@@ -80,13 +73,18 @@ class _ReadsPlainly:
         for param in found:
             if hasattr(param, "get_runtime_param"):  # not in every version of typer
                 about = param.type_descriptor
-                read = about.parameter_info.parser or (Path if about.is_path else None)
-                param.get_runtime_param = partial(_Reader, read)
+                read = about.parameter_info.parser or (Path if about.is_path else _as_given)
+                reader = SimpleNamespace(coerce=partial(_read, read))
+                param.get_runtime_param = lambda reader=reader: reader
         return found
 
 
 class _Command(_ReadsPlainly, TyperCommand):
-    """One command."""
+    """One command. Its errors end the call."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with ctx.obj.answering():
+            return super().invoke(ctx)
 
 
 class _Group(_ReadsPlainly, TyperGroup):
@@ -195,20 +193,18 @@ def options(
 
     TIME is in seconds, or 90s, 5m, 2h, 1d.
     """
-    outside = ctx.obj if isinstance(ctx.obj, Outside) else Outside()
-    try:
+    outside = ctx.obj or Outside()
+    call = Call(outside=outside, settings=Defaults(), json=json, verbose=verbose)
+    with call.answering():
         settings = read_defaults(config, location=location, remote=remote, engine=engine)
-    except InvalidOptionError as error:
-        code = report_error(NAME, error, verbose=verbose, as_json=json)
-        raise typer.Exit(code) from None
-    ctx.obj = Call(outside=outside, settings=settings, json=json, verbose=verbose)
+    ctx.obj = replace(call, settings=settings)
 
 
 #: The commands, by the titles of the groups in which the help shows them.
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Tasks": (
         put.put,
-        take.take,
+        settle.take,
         settle.ack,
         settle.release,
         settle.touch,
@@ -237,7 +233,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Operations": (
         look.health,
         look.metrics,
-        top.top,
+        serve.top,
         serve.dashboard,
         serve.report,
         sweep.sweep,

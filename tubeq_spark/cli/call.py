@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
+import logging
 import math
 import signal
 import sys
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
-from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
-from tubeq_spark.cli.logs import logged
+from tubeq_spark.cli import NOT_NEEDED
+from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.cli.program import open_spark, quiet_spark, report_error, tell
 from tubeq_spark.cli.settings_file import Defaults
+from tubeq_spark.cli.values import as_dict, json_text
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.markup import printable, printable_json
+from tubeq_spark.markup import printable
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.failures import trace_of
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import SparkSession
 
     from tubeq_spark.queue import Queue
@@ -36,6 +40,13 @@ if TYPE_CHECKING:
 
 #: The name of the program, which begins its messages.
 NAME = "tubeq"
+#: The log of the commands themselves.
+log = logging.getLogger("tubeq_spark.cli")
+
+_PACKAGE = logging.getLogger("tubeq_spark")
+_JOBS = logging.getLogger("tubeq_spark.jobs")
+#: It logs failed tasks, which the commands do, too: with more of them, and with their tracebacks.
+_OF_CALLS = logging.getLogger("tubeq_spark.workers.handlers")
 #: Seconds ahead for which a call reserves ids. It is short, because ids run ahead of the clock if all slots are in use.
 _HORIZON = 10.0
 
@@ -45,17 +56,14 @@ class Outside:
     """The environment of a call. Tests pass another one to `app`.
 
     Attributes:
-        open_spark: Makes the Spark session, given the address of a Connect server or `None`, and settings.
+        open_spark: Makes the Spark session, given the address of a Connect server or `None`.
         clock: The clock.
-        leave_out: Makes imports of packages fail until its result is called; does nothing in a process that also
-            does other work.
     """
 
     open_spark: Callable[..., SparkSession] = field(
         default_factory=lambda: partial(open_spark, NAME)
     )
     clock: Clock = field(default_factory=SystemClock)
-    leave_out: Callable[..., Callable[[], None]] = field(default=lambda *_: lambda: None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +84,6 @@ class Call:
 
     @contextmanager
     def queue(
-        self, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
-    ) -> Iterator[Queue]:
-        """Open the queue for a block. An error ends the call with a sentence.
-
-        Args:
-            session_uuid: A session to join.
-            create: Whether to create the queue if the location has none.
-        """
-        opened = self.opened(session_uuid, create=create)
-        with self.answering(), _terminating(), opened as queue:
-            yield queue
-
-    @contextmanager
-    def opened(
         self,
         session_uuid: uuid.UUID | str | None = None,
         *,
@@ -97,85 +91,71 @@ class Call:
         horizon: float = _HORIZON,
         spark: SparkSession | None = None,
     ) -> Iterator[Queue]:
-        """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
-        # Reading the registry imports Arrow, which is faster without these packages. Programs on Spark need them.
-        admit = self.outside.leave_out(*(NOT_NEEDED if spark is None else ()))
-        with undisturbed():
-            committer = self.settings.committer()
-        needs_spark = spark is None and committer != "native"
-        if needs_spark:
-            admit()
-        with undisturbed():
-            from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+        """Open the queue for a block.
+
+        Args:
+            session_uuid: A session to join.
+            create: Whether to create the queue if the location has none.
+            horizon: Seconds ahead for which it reserves ids.
+            spark: The session of a program; by default one is made if Spark commits to the queue.
+        """
+        committer = self.settings.committer()
+        from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+
         config = self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
         config = replace(config, number_horizon=min(config.number_horizon, horizon))
-        with (
-            self._session() if needs_spark else nullcontext(spark) as session,
-            Queue(
-                session,
-                self.settings.queue_location(),
-                session_uuid=session_uuid,
-                clock=self.outside.clock,
-                config=config,
-                engine=committer,
-                create=create,
-            ) as queue,
-        ):
+        if spark is None and committer != "native":
+            spark = self._session()
+        with Queue(
+            spark,
+            self.settings.queue_location(),
+            session_uuid=session_uuid,
+            clock=self.outside.clock,
+            config=config,
+            engine=committer,
+            create=create,
+        ) as queue:
             if self.settings.ttr is not None:
                 queue.cfg(ttr=self.settings.ttr)
             yield queue
 
-    @contextmanager
-    def _session(self) -> Iterator[SparkSession]:
-        with nullcontext() if self.verbose else quiet_spark():
-            yield self.outside.open_spark(self.settings.remote)
+    def _session(self) -> SparkSession:
+        for name in NOT_NEEDED:
+            if sys.modules.get(name, sys) is None:
+                del sys.modules[name]
+        if not self.verbose:
+            quiet_spark()
+        return self.outside.open_spark(self.settings.remote)
 
     @contextmanager
     def program(self) -> Iterator[tuple[SparkSession, Queue]]:
-        """Open the queue as `queue` does, for a program that runs for long and needs a Spark session."""
-        with (
-            self.answering(),
-            _terminating(),
-            self._session() as spark,
-            self.opened(horizon=math.inf, spark=spark) as queue,
-        ):
+        """Open the queue for a program that runs for long and needs a Spark session."""
+        spark = self._session()
+        with self.queue(horizon=math.inf, spark=spark) as queue:
             yield spark, queue
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """End the call with a sentence and an exit code if the block raises; print warnings."""
+        """End the call with a sentence and an exit code if the block raises; print warnings.
+
+        SIGTERM and Ctrl-C interrupt the block, so that taken tasks are given back.
+        """
         try:
-            with logged(NAME, self._tell_logged, verbose=self.verbose), warnings.catch_warnings():
+            with logged(self), warnings.catch_warnings(), _interrupted():
                 warnings.showwarning = lambda message, *_, **_how: self.tell(str(message))
                 yield
         except (typer.Exit, typer.BadParameter):
             raise
-        except typer.Abort:  # Ctrl-C at a question
-            self.fail(KeyboardInterrupt())
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> NoReturn:
-        """End the call with an error."""
-        code = report_error(NAME, error, verbose=self.verbose, as_json=self.json)
-        raise typer.Exit(code) from None
+            # `Abort` is Ctrl-C at a question.
+            ended = KeyboardInterrupt() if isinstance(error, typer.Abort) else error
+            code = report_error(NAME, ended, verbose=self.verbose, as_json=self.json)
+            raise typer.Exit(code) from None
 
     def tell(self, sentence: str) -> None:
         """Print a message that is no result."""
         tell({"note": sentence}, f"{NAME}: {printable(sentence)}", as_json=self.json)
-
-    @contextmanager
-    def logging(self, about: str) -> Iterator[None]:
-        """Print the log of a command that runs for long, of a tube or a program, during a block."""
-        with logged(about, self._tell_logged, verbose=self.verbose):
-            yield
-
-    def _tell_logged(self, about: str, said: Mapping[str, object], text: str) -> None:
-        if about == NAME and not self.verbose:
-            self.tell(str(said["note"]))
-        else:
-            tell(said, text, as_json=self.json)
 
     def require_yes(self, question: str, nothing: str, *, yes: bool) -> None:
         """Go on only if the user agrees.
@@ -209,6 +189,61 @@ class Call:
             self.show(as_dict(task) | more, "\t".join((*cells, *more.values())))
 
 
+class _Lines(logging.Handler):
+    """Writes records such as `2026-11-21T08:30:00Z WARNING mail[4711]: …`, or as JSON."""
+
+    def __init__(self, call: Call, about: str) -> None:
+        super().__init__()
+        self._call, self._about = call, about
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message, level = record.getMessage(), record.levelname
+        error = record.exc_info[1] if record.exc_info else None
+        reason = "" if error is None else reason_of(error)
+        if reason not in message:
+            message = f"{message}: {reason}"
+        if self._about == NAME and not self._call.verbose:
+            self._call.tell(message)
+            return
+        at = dt.datetime.fromtimestamp(record.created, dt.UTC)
+        said = {"at": at.isoformat(), "level": level, "tube": self._about, "pid": record.process}
+        said["note"] = message
+        text = (
+            f"{at:%Y-%m-%dT%H:%M:%SZ} {level} {self._about}[{record.process}]: {printable(message)}"
+        )
+        if error is not None and self._call.verbose:
+            trace = trace_of(error)
+            said["trace"] = trace
+            text = f"{text}\n{printable(trace, chr(10))}".rstrip()
+        tell(said, text, as_json=self._call.json)
+
+
+@contextmanager
+def logged(call: Call, about: str = NAME) -> Iterator[None]:
+    """Print the log of this package during a block, each message once, in place of an outer block.
+
+    Args:
+        call: The call.
+        about: The tube of a command that runs for long, or what it does to all tubes; by default lines have no time.
+    """
+    handler = _Lines(call, about)
+    levels = {_PACKAGE: logging.WARNING, _OF_CALLS: logging.ERROR}
+    levels |= dict.fromkeys((log, _JOBS), logging.INFO)
+    before = {logger: logger.level for logger in levels}
+    # A handler's module may have its own handlers at the root.
+    outer, propagates = _PACKAGE.handlers, _PACKAGE.propagate
+    _PACKAGE.propagate = False
+    _PACKAGE.handlers = [*(h for h in outer if not isinstance(h, _Lines)), handler]
+    try:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+        yield
+    finally:
+        for logger, level in before.items():
+            logger.setLevel(level)
+        _PACKAGE.handlers, _PACKAGE.propagate = outer, propagates
+
+
 @contextmanager
 def queue_of(
     ctx: typer.Context, session_uuid: uuid.UUID | str | None = None, *, create: bool = False
@@ -228,74 +263,30 @@ def tube_of(
         yield call, queue.tube(name)
 
 
-def json_text(value: Any) -> str:
-    """A line of JSON for any payload: moments as ISO 8601, bytes in hexadecimal.
-
-    Characters that control a terminal are escaped.
-    """
-    value = _with_text_keys(value)
-    # Unpaired surrogates are escaped, too, because nothing else can represent them.
-    return printable_json(json.dumps(value, ensure_ascii=False, default=_as_text))
-
-
-def _with_text_keys(value: Any) -> Any:
-    """A payload whose maps have only keys that JSON allows."""
-    if isinstance(value, dict):
-        known = str | int | float
-        pairs = ((k if isinstance(k, known) else _as_text(k), v) for k, v in value.items())
-        return {key: _with_text_keys(item) for key, item in pairs}
-    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
 def print_line(text: str) -> None:
     """Print a line of the result."""
     sys.stdout.write(f"{text}\n")
 
 
-def as_dict(task: Task) -> dict[str, Any]:
-    """A task for machines, with the id as text."""
-    # In jq and JavaScript numbers are doubles, which would round the id.
-    found = asdict(task) | {"task_id": str(task.task_id)}
-    if task.trace is None:
-        del found["trace"]
-    return found
+def until_stopped() -> AbstractContextManager[None]:
+    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then."""
+    return suppress(KeyboardInterrupt)
 
 
 @contextmanager
-def until_stopped() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM be the normal end of a block that runs until then.
+def _interrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the block by an exception that no handler of `Exception` on the way catches."""
+    is_main = threading.current_thread() is threading.main_thread()
 
-    The block must not have an `answering`, to which Ctrl-C is the end by an error.
-    """
-    try:
-        with _terminating():
-            yield
-    except KeyboardInterrupt:
-        return
-    except SystemExit as end:
-        if end.code != ExitCode.TERMINATED:
-            raise
+    def end(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(number)
 
-
-@contextmanager
-def _terminating() -> Iterator[None]:
-    """Let SIGTERM end the block by an exception, so that taken tasks are given back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(_number: int, _frame: object) -> None:
-        # This is no typer.Exit, because handlers of `Exception` on the way must not catch it.
-        sys.exit(ExitCode.TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
+    signals = [signal.SIGTERM, signal.SIGINT] if is_main else []
+    # A shell lets programs in the background ignore Ctrl-C.
+    ours = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in ours}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.options import Strict, flag, names, seconds, whole, word
+from tubeq_spark.cli.call import logged
+from tubeq_spark.cli.options import Strict, flag, seconds, whole, word
 
 
 def consume(
@@ -20,7 +21,7 @@ def consume(
             help="Function that takes a DataFrame and returns one (the results) or None",
         ),
     ],
-    tube: Annotated[str, typer.Option(help="Tube", autocompletion=names)],
+    tube: Annotated[str, typer.Option(help="Tube")],
     once: Annotated[bool, flag("--once", "End when no task is ready")] = False,
     strict: Strict = False,
     results: Annotated[str | None, word("TABLE", "Table for the results: a path or a name")] = None,
@@ -40,8 +41,7 @@ def consume(
     failing tasks, which are released. SIGTERM and Ctrl-C end it after the batch in hand.
     """
     options, call = dict(locals()), ctx.obj
-    with call.answering():
-        # By its name, because the program is above this package in the import order.
-        program = importlib.import_module("tubeq_spark.jobs.consumer")
-    with call.program() as (spark, queue), call.logging(tube):
+    # By its name, because the program is above this package in the import order.
+    program = importlib.import_module("tubeq_spark.jobs.consumer")
+    with call.program() as (spark, queue), logged(call, tube):
         raise typer.Exit(program.run(spark, queue, options, call.tell, call.show))

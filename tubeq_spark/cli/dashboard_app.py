@@ -1,28 +1,24 @@
 """The pages of `tubeq dashboard` as an ASGI application; needs the extra `dashboard`.
 
-Everybody who can connect to it may read. It answers only requests for names of this host, so that no page of
-another site can reach it by a name of its own. It changes something only if a request comes from one of its own
-pages and has the token.
+Everybody who can connect to it may read. It changes nothing, and answers only requests for names of this host, so that
+no page of another site can reach it by a name of its own.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 import threading
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from tubeq_spark.cli.call import json_text
+from tubeq_spark.cli.values import json_text
 from tubeq_spark.errors import TaskNotFoundError, TubeNotFoundError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.observe import pages
@@ -49,8 +45,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
-    # With `no-referrer` a browser would send no origin with the dashboard's own forms.
-    "referrer-policy": "same-origin",
+    "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
 #: Seconds for which a snapshot is used for all requests, and its health.
@@ -61,71 +56,47 @@ _OVER, _KEPT = 60.0, 120
 _REFRESH = 5
 #: The most tasks and commits of a tube on its page.
 _TASKS, _COMMITS = 50, 20
-#: The most bytes of a form. The forms of the dashboard have a number and a token.
-_MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
 
 
-def make_app(queue: Queue, clock: Clock, token: str | None) -> Starlette:
-    """The application.
-
-    Args:
-        queue: The queue to show.
-        clock: The clock for the ages of snapshots.
-        token: The token that changes need; `None` if nothing can be changed.
-    """
-    dashboard = _Dashboard(queue, _Looks(queue, clock), token)
-    routes = [
-        Route("/", dashboard.overview, methods=["GET"]),
-        Route("/tube/{name}", dashboard.tube, methods=["GET"]),
-    ]
-    if token is not None:
-        routes.append(Route("/tube/{name}/{change}", dashboard.change, methods=["POST"]))
+def make_app(queue: Queue, clock: Clock) -> Starlette:
+    """The application that shows a queue; the clock is for the ages of snapshots."""
+    dashboard = _Dashboard(queue, clock)
+    routes = [Route("/", dashboard.overview), Route("/tube/{name}", dashboard.tube)]
     handlers: dict[Any, Any] = {HTTPException: _refused, TubeqError: _failed}
     guard = Middleware(BaseHTTPMiddleware, dispatch=_guarded)
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
 async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse requests that do not come from this host or its pages, and send security headers to browsers."""
-    reason = _refusal(request)
-    if reason is None:
+    """Refuse requests that do not name this host, and send security headers to browsers."""
+    hosts = request.headers.getlist("host")
+    if len(hosts) == 1 and _HOST.fullmatch(hosts[0]):
         response = await answer(request)
     else:
+        reason = "This server answers to 127.0.0.1 and localhost only."
         response = _page_of(reason, HTTPStatus.FORBIDDEN)
     response.headers.update(_HEADERS)
     return response
 
 
-def _refusal(request: Request) -> str | None:
-    """Why a request is refused; `None` if it is not."""
-    hosts, origins = (request.headers.getlist(name) for name in ("host", "origin"))
-    if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:
-        return "This server answers to 127.0.0.1 and localhost only."
-    if request.method not in ("GET", "HEAD") and origins != [f"http://{hosts[0]}"]:
-        return "Changes are made from this server's own pages only."
-    return None
-
-
-class _Looks:
-    """The last snapshots of a queue. Requests at about the same time share one."""
+class _Dashboard:
+    """Answers requests, in threads. Requests at about the same time share one snapshot of the queue."""
 
     def __init__(self, queue: Queue, clock: Clock) -> None:
         self._queue = queue
         self._clock = clock
+        self._minutes: dict[str, Minutes] = {}
         self._lock = threading.Lock()
+        #: The last snapshots, each with its moment, and the moment of the newest health.
         self._kept: list[tuple[float, Snapshot]] = []
         self._health_at = 0.0
 
-    def look(self, *, anew: bool = False) -> Snapshot:
-        """A snapshot of the queue, at most a second old.
-
-        Args:
-            anew: Whether it must be a new one.
-        """
+    def _look(self) -> Snapshot:
+        """A snapshot of the queue, at most a second old."""
         with self._lock:
             now = self._clock.monotonic()
-            if self._kept and not anew and now - self._kept[-1][0] < _FRESH:
+            if self._kept and now - self._kept[-1][0] < _FRESH:
                 return self._kept[-1][1]
             self._kept = [each for each in self._kept if now - each[0] <= _OVER][-_KEPT:]
             before = self._kept[0][1].metrics if self._kept else None
@@ -138,28 +109,14 @@ class _Looks:
             self._kept.append((now, found))
             return found
 
-
-class _Dashboard:
-    """Answers requests. Reads and writes of the queue run in threads."""
-
-    def __init__(self, queue: Queue, looks: _Looks, token: str | None) -> None:
-        self._queue = queue
-        self._looks = looks
-        self._token = token
-        self._minutes: dict[str, Minutes] = {}
-
     def overview(self, request: Request) -> Response:
         """The page of all tubes, which a browser refreshes unless the user has stopped that."""
         live = "still" not in request.query_params
-        return HTMLResponse(pages.overview(self._looks.look(), "tubeq", every=_REFRESH, live=live))
+        return HTMLResponse(pages.overview(self._look(), "tubeq", every=_REFRESH, live=live))
 
     def tube(self, request: Request) -> Response:
         """The page of one tube, with some of its tasks in the requested state."""
-        name = request.path_params["name"]
-        # After a change the page must not show an older snapshot.
-        kicked = request.query_params.get("kicked", "")
-        is_changed = bool(kicked) or "changed" in request.query_params
-        look = self._looks.look(anew=is_changed)
+        name, look = request.path_params["name"], self._look()
         found = look.tubes.get(name)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")
@@ -171,49 +128,14 @@ class _Dashboard:
             found,
             details_of(tube, _COMMITS, self._minutes.setdefault(name, Minutes())),
             at=look.at,
-            kicked=kicked if _is_number(kicked) else None,
-            can_change=self._token is not None,
             state=state,
             tasks=[] if state is None else first_tasks(tube, _STATES[state], _TASKS),
             limit=_TASKS,
-            asked=number,
             why=_why(tube, int(number)) if _is_number(number) else None,
             payloads=asked.get("payloads") == "1",
             text_of=json_text,
         )
         return HTMLResponse(page)
-
-    async def change(self, request: Request) -> Response:
-        """Kick buried tasks of a tube, pause or resume it; then show it."""
-        form = await self._form_of(request)
-        change = request.path_params["change"]
-        if change not in ("kick", "pause", "resume"):
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no change {change!r}.")
-        count, task = form.get("count", [""])[-1], form.get("task", [""])[-1]
-        if change == "kick" and not _is_number(task) and (not _is_number(count) or len(count) > 9):
-            raise HTTPException(HTTPStatus.BAD_REQUEST, "How many tasks is a whole number.")
-        name = request.path_params["name"]
-
-        def changed() -> dict[str, int]:
-            tube = self._queue.tube(name)
-            if change == "kick":
-                kicked = len(tube.kick_many([int(task)])) if task else tube.kick(int(count))
-                return {"kicked": kicked}
-            (tube.pause if change == "pause" else tube.resume)()
-            return {"changed": 1}
-
-        what = await run_in_threadpool(changed)
-        where = f"/tube/{quote(name)}?{urlencode(what)}"
-        return RedirectResponse(where, HTTPStatus.SEE_OTHER)
-
-    async def _form_of(self, request: Request) -> dict[str, list[str]]:
-        """The fields of a form, if it has the token."""
-        form = parse_qs(await _body_of(request))
-        token = form.get("token", [""])[-1]
-        if not secrets.compare_digest(token.encode(), (self._token or "").encode()):
-            msg = "The token is not that of this server, which it printed when it started."
-            raise HTTPException(HTTPStatus.FORBIDDEN, msg)
-        return form
 
 
 def _is_number(text: str) -> bool:
@@ -226,15 +148,6 @@ def _why(tube: Tube, task_id: int) -> str:
         return tube.why(task_id)
     except TaskNotFoundError as error:
         return reason_of(error)
-
-
-async def _body_of(request: Request) -> str:
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_BODY:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "This is no form of ours.")
-    return body.decode("latin-1")
 
 
 def _page_of(sentence: str, status: int, refresh: float | None = None) -> Response:

@@ -10,17 +10,14 @@ import signal
 import tempfile
 from typing import TYPE_CHECKING
 
-from tubeq_spark.cli.call import as_dict, json_text
 from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.values import as_dict, json_text
 from tubeq_spark.model.failures import FailedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tubeq_spark.task import Task
-
-#: The most bytes of a variable. Linux allows at most 131,072 for one, and some megabytes for all of them.
-_VARIABLE_MOST = 32_768
 
 
 def handler_of(command: str) -> Callable[[Task], Awaitable[None]]:
@@ -45,7 +42,11 @@ def handler_of(command: str) -> Callable[[Task], Awaitable[None]]:
             whole.flush()
             data.write(f"{json_text(task.data)}\n".encode())
             data.seek(0)
-            surroundings = os.environ | _variables(task) | {"TUBEQ_TASK_FILE": whole.name}
+            surroundings = os.environ | {
+                "TUBEQ_TASK_ID": str(task.task_id),
+                "TUBEQ_ATTEMPTS": str(task.attempts),
+                "TUBEQ_TASK_FILE": whole.name,
+            }
             # A terminal sends Ctrl-C to all processes of a group, but the running commands are waited for.
             process = await asyncio.create_subprocess_exec(
                 *words, stdin=data, env=surroundings, process_group=0
@@ -59,12 +60,3 @@ def handler_of(command: str) -> Callable[[Task], Awaitable[None]]:
             raise FailedTasks({task.task_id: f"the command ended with {code}"})
 
     return run
-
-
-def _variables(task: Task) -> dict[str, str]:
-    """The environment variables for a task. Values that no environment can have are left out."""
-    variables = {"TUBEQ_TASK_ID": str(task.task_id), "TUBEQ_ATTEMPTS": str(task.attempts)}
-    utube = task.utube
-    if utube is not None and "\0" not in utube and len(utube.encode()) <= _VARIABLE_MOST:
-        variables["TUBEQ_UTUBE"] = utube
-    return variables

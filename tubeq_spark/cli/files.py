@@ -31,25 +31,24 @@ def check(
     call: Call = ctx.obj
     if location is not None:
         call = replace(call, settings=replace(call.settings, location=location))
-    with call.answering():
-        from tubeq_spark.storage import check as storage  # noqa: PLC0415  as in call
+    from tubeq_spark.storage import check as storage  # noqa: PLC0415  as in call
 
-        opened = call.on_local_files()
-        if opened is None:
-            with call.queue() as queue:
-                report = queue.check(repair=repair, accept_loss=accept_loss)
-        else:
-            report = storage.check(opened, repair=repair, accept_loss=accept_loss)
-        for problem in report.problems:
-            shown = asdict(problem) | {"tasks": [str(id) for id in problem.tasks]}
-            done = "repaired: " if problem.repaired else ""
-            call.show(shown, f"{done}{problem.table}: {problem.message}")
-        if not call.json:
-            left = sum(not problem.repaired for problem in report.problems)
-            problems = plural(left, "problem") if left else "sound"
-            call.show({}, f"{plural(len(report.tables), 'table')} read: {problems}")
-        if not report.sound:
-            raise typer.Exit(ExitCode.NO)
+    opened = call.on_local_files()
+    if opened is None:
+        with call.queue() as queue:
+            report = queue.check(repair=repair, accept_loss=accept_loss)
+    else:
+        report = storage.check(opened, repair=repair, accept_loss=accept_loss)
+    for problem in report.problems:
+        shown = asdict(problem) | {"tasks": [str(id) for id in problem.tasks]}
+        done = "repaired: " if problem.repaired else ""
+        call.show(shown, f"{done}{problem.table}: {problem.message}")
+    if not call.json:
+        left = sum(not problem.repaired for problem in report.problems)
+        problems = plural(left, "problem") if left else "sound"
+        call.show({}, f"{plural(len(report.tables), 'table')} read: {problems}")
+    if not report.sound:
+        raise typer.Exit(ExitCode.NO)
 
 
 def verify(
@@ -64,33 +63,32 @@ def verify(
     wrong counts. It only reads. If a file is damaged, it judges what it can read, and ends with 3.
     """
     call: Call = ctx.obj
-    with call.answering():
-        from tubeq_spark.verify.verify import verify as judge  # noqa: PLC0415  as in call
+    from tubeq_spark.verify.verify import verify as judge  # noqa: PLC0415  as in call
 
-        # The queue need not open, and no session is made.
-        opened = call.on_local_files()
-        if opened is None:
-            with call.queue() as queue:
-                report = queue.verify(tube, since=since, until=until)
-        else:
-            report = judge(opened, tube, since, until)
-        for of in report.violations:
-            task = "" if of.task_id is None else f"task {of.task_id}: "
-            call.show(asdict(of), f"{of.tube}, version {of.version}, {of.rule}: {task}{of.text}")
-        for text in report.unread:
-            call.show({"unread": text}, f"not judged: {text}")
-        found = len(report.violations)
-        part = " in the part that could be read" if report.unread else ""
-        judged = f"{plural(report.commits, 'commit')}, {plural(report.tasks, 'task')}"
-        call.show(
-            {"commits": report.commits, "tasks": report.tasks, "violations": found},
-            f"{judged}: {plural(found, 'violation') if found else 'no violations'}{part}",
-        )
-        if report.damaged:
-            call.tell("files are damaged or missing: `tubeq check` says what can be repaired")
-            raise typer.Exit(ExitCode.FAILED)
-        if report.violations:
-            raise typer.Exit(ExitCode.NO)
+    # The queue need not open, and no session is made.
+    opened = call.on_local_files()
+    if opened is None:
+        with call.queue() as queue:
+            report = queue.verify(tube, since=since, until=until)
+    else:
+        report = judge(opened, tube, since, until)
+    for of in report.violations:
+        task = "" if of.task_id is None else f"task {of.task_id}: "
+        call.show(asdict(of), f"{of.tube}, version {of.version}, {of.rule}: {task}{of.text}")
+    for text in report.unread:
+        call.show({"unread": text}, f"not judged: {text}")
+    found = len(report.violations)
+    part = " in the part that could be read" if report.unread else ""
+    judged = f"{plural(report.commits, 'commit')}, {plural(report.tasks, 'task')}"
+    call.show(
+        {"commits": report.commits, "tasks": report.tasks, "violations": found},
+        f"{judged}: {plural(found, 'violation') if found else 'no violations'}{part}",
+    )
+    if report.damaged:
+        call.tell("files are damaged or missing: `tubeq check` says what can be repaired")
+        raise typer.Exit(ExitCode.FAILED)
+    if report.violations:
+        raise typer.Exit(ExitCode.NO)
 
 
 def copy(

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import as_dict, json_text, queue_of, tube_of
+from tubeq_spark.cli.call import queue_of, tube_of
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.options import TubeName, Where, flag, plain_options, seconds, whole, word
+from tubeq_spark.cli.options import Where, flag, plain_options, seconds, whole, word
 from tubeq_spark.cli.serve import serve_metrics
 from tubeq_spark.cli.settle import Id
 from tubeq_spark.cli.table import show_each
+from tubeq_spark.cli.values import as_dict, json_text
 from tubeq_spark.observe import columns
 from tubeq_spark.task import Task, TaskState
 
@@ -28,15 +29,9 @@ _STATES = (
     TaskState.BURIED,
     TaskState.DONE,
 )
-_METRICS: Columns = {
-    **columns.KIND,
-    **columns.DEPTH,
-    **columns.WAITING,
-    "failing": "metrics.failing_workers",
-    "ending": "metrics.leases_ending",
-    **columns.STORAGE,
-    **columns.PAUSED,
-}
+_METRICS = columns.of_tubes(
+    "tube type ready taken delayed buried oldest failing ending unswept since commits log files bytes paused"
+)
 #: The columns of a taken-utube row.
 _TAKEN: Columns = {
     "utube": lambda row: columns.utube(row["utube"]),
@@ -92,7 +87,7 @@ def metrics(
 
 def history(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     limit: Annotated[int, whole("Commits at most", "-n", "--limit", least=1, most=2_000)] = 20,
 ) -> None:
     """List the newest commits to a tube.
@@ -131,7 +126,7 @@ def _state(text: str) -> TaskState:
 
 def tasks(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     state: Annotated[
         TaskState | None,
         typer.Option(
@@ -171,7 +166,7 @@ def tasks(
 
 def utubes(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     limit: Annotated[int, whole("Sub-queues at most", "-n", "--limit", least=0)] = 20,
     *,
     taken: Annotated[bool, flag("--taken", "Show only taken sub-queues")] = False,
@@ -184,14 +179,14 @@ def utubes(
             show_each(call, source.utubes(limit), columns.utubes(call.outside.clock.now()))
 
 
-def why(ctx: typer.Context, tube: TubeName, task_id: Id) -> None:
+def why(ctx: typer.Context, tube: str, task_id: Id) -> None:
     """Say why a task is not handed out."""
     with tube_of(ctx, tube) as (call, source):
         said = source.why(task_id)
         call.show({"tube": tube, "task_id": str(task_id), "why": said}, said)
 
 
-def show(ctx: typer.Context, tube: TubeName) -> None:
+def show(ctx: typer.Context, tube: str) -> None:
     """Show type, options, tasks and calls of a tube."""
     with queue_of(ctx) as (call, queue):
         from tubeq_spark.queue import typed_statistics  # noqa: PLC0415  as in call

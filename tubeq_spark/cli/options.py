@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.cli.values import moment_of, seconds_of, task_id_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
@@ -144,22 +143,6 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 # -- of several commands ---------------------------------------------------------------------------
 
 
-def names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of tubes that a shell offers for `incomplete`. Only a native queue on local files is asked."""
-    given = ctx.find_root().params
-    try:
-        from tubeq_spark.queue import Queue  # noqa: PLC0415  as in call
-        from tubeq_spark.storage.location import local_directory  # noqa: PLC0415
-
-        settings = read_defaults(given.get("config"), location=given.get("location"))
-        # A store might keep the shell waiting.
-        place = local_directory(settings.queue_location()) or ""
-        with Queue(None, place, engine="native", create=False) as queue:
-            return [name for name in queue.tubes() if name.startswith(incomplete)]
-    except Exception:  # noqa: BLE001  a shell shows no error while a line is typed
-        return []
-
-
 def fail_if_strict(failures: int, *, strict: bool) -> None:
     """End a call with `--strict` if tasks failed."""
     if strict and failures:
@@ -172,8 +155,6 @@ Strict = Annotated[bool, flag("--strict", "Exit with 4 if tasks failed or were b
 Yes = Annotated[bool, flag("--yes", "Do it without asking")]
 #: The option of the commands for tasks of a condition.
 Where = Annotated[str | None, word("SQL", 'Only tasks of this condition, such as "attempts > 3"')]
-#: The argument of commands for one tube.
-TubeName = Annotated[str, typer.Argument(autocompletion=names)]
 #: The option of the commands that take from given sub-queues.
 TakenUtubes = Annotated[
     list[str] | None, word("NAME", "Take only from this sub-queue; may be repeated", "--utube")

@@ -127,19 +127,10 @@ def _stdout_for_results() -> Iterator[None]:
         os.close(ours)
 
 
-@contextmanager
-def quiet_spark() -> Iterator[None]:
-    """Switch off Spark's log of failed statements during a block, because an error becomes one sentence."""
-    loggers: list[logging.Logger] = []
+def quiet_spark() -> None:
+    """Switch off Spark's log of failed statements, because an error becomes one sentence."""
     with suppress(ModuleNotFoundError):  # whoever needs pyspark says that it is missing
         from pyspark.logger import PySparkLogger  # noqa: PLC0415  pyspark is optional
 
-        loggers += [PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK]
-    before = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        for name in _LOGGERS_OF_SPARK:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)

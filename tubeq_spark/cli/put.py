@@ -14,16 +14,16 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.exit_codes import ExitCode
-from tubeq_spark.cli.options import TubeName, seconds, whole, word
-from tubeq_spark.cli.stopping import Stop
+from tubeq_spark.cli.options import seconds, whole, word
 from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
 from tubeq_spark.markup import plural
+from tubeq_spark.runtime.stopping import ProgramStop as Stop
 from tubeq_spark.task import PutItem, Task
 
 
 def put(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     file: Annotated[
         Path, typer.Argument(help="JSON lines, the data of one task each; - = standard input")
     ] = Path("-"),
@@ -54,7 +54,6 @@ def put(
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
     options["unique"] = unique
     fields = {"utube": utube_field, "unique": unique_field}
-    finishing = lambda _: call.tell("finishing this batch; a second signal stops at once")  # noqa: E731
     done, added, is_full = _Done(), list[Task](), False
     with call.queue() as queue, done.told_by(call):
         target = queue.tube(tube)
@@ -64,7 +63,7 @@ def put(
             target.on_task_change(lambda task, _event: added.append(task))
         with _lines(call, file) as lines:
             for items in _batches(lines, str(file), batch, fields):
-                stop = Stop(finishing)
+                stop = Stop(call.tell, "finishing this batch; a second signal stops at once")
                 # A second signal interrupts the put.
                 with suppress(KeyboardInterrupt), stop:
                     done.trying = len(items)
@@ -72,8 +71,8 @@ def put(
                     is_full = bool(items) and not tasks
                     done.add(added if has_keys else tasks)
                     added.clear()
-                if stop():
-                    sys.exit(stop.exit_code)
+                if stop.signal is not None:
+                    sys.exit(128 + stop.signal)
                 if is_full:
                     call.tell(f"tube {tube} is full; {plural(done.count, 'task')} put")
                     break

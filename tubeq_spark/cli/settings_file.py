@@ -69,10 +69,6 @@ class Defaults:
 
         return committer_without_session(self.queue_location(), self.engine, self.new_engine)
 
-    def needs_spark(self) -> bool:
-        """Return whether Spark commits to the queue, so that it needs a session. Raises as `committer`."""
-        return self.committer() != "native"
-
 
 def read_defaults(
     file: Path | None = None,

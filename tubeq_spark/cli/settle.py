@@ -1,4 +1,8 @@
-"""`tubeq ack release touch` for tasks that a kept session holds, `bury delete peek kick` for any."""
+"""`tubeq take`, `ack release touch` for tasks that a kept session holds, `bury delete peek kick` for any.
+
+A session ends with its process, and then its tasks are released. So a call that takes a task also acks it after
+printing it, or it leaves the session alive, so that a later call can ack the task.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,23 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import Call, print_line, tube_of
-from tubeq_spark.cli.options import TubeName, Where, Yes, flag, parser, seconds, task_id, word
+from tubeq_spark.cli.call import Call, print_line, queue_of, tube_of
+from tubeq_spark.cli.exit_codes import ExitCode
+from tubeq_spark.cli.options import (
+    TakenUtubes,
+    Where,
+    Yes,
+    flag,
+    parser,
+    seconds,
+    task_id,
+    whole,
+    word,
+)
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.markup import plural, printable
+from tubeq_spark.model import validation
 from tubeq_spark.task import Task
 
 #: The argument of commands for one task.
@@ -29,7 +45,41 @@ _Session = Annotated[
 _Error = Annotated[str | None, word("TEXT", "Error to store with the tasks", "--error")]
 
 
-def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -> None:
+def take(
+    ctx: typer.Context,
+    tube: str,
+    count: Annotated[int, whole("Tasks at most", "-n", "--count", least=1)] = 1,
+    timeout: Annotated[float, seconds("How long to wait for a task")] = 0,
+    per_utube: Annotated[int, whole("Tasks of one sub-queue at most", least=1)] = 1,
+    utube: TakenUtubes = None,
+    keep: Annotated[
+        float | None,
+        seconds(
+            "Leave them taken for this time (at most their ttr); ack or release them with the "
+            "session that is printed"
+        ),
+    ] = None,
+) -> None:
+    """Take tasks, print them, and remove them (ack).
+
+    With --keep a later call acks them. `tubeq work` calls a function or a command for each task.
+    """
+    with queue_of(ctx) as (call, queue):
+        source = queue.tube(tube)
+        kept_for = None if keep is None else validation.lease("keep", keep)
+        tasks = source.take_many(count, timeout=timeout, per_utube=per_utube, utube=utube or None)
+        if not tasks:
+            raise typer.Exit(ExitCode.NO)
+        if kept_for is None:
+            call.show_tasks(tasks)
+            source.ack_many([task.task_id for task in tasks])
+        else:
+            # If they cannot be printed, no later call could know the session, and its end here releases them.
+            call.show_tasks(tasks, queue.session_uuid)
+            queue.hand_over(kept_for)
+
+
+def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> None:
     """Remove finished tasks, all or none."""
     with tube_of(ctx, tube, session) as (call, source):
         call.show_tasks(source.ack_many(task_ids))
@@ -37,7 +87,7 @@ def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -
 
 def release(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     task_ids: _Ids,
     session: _Session,
     delay: Annotated[
@@ -53,7 +103,7 @@ def release(
 
 def touch(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     task_id: Id,
     increment: Annotated[
         float,
@@ -70,7 +120,7 @@ def touch(
         call.show_tasks([] if task is None else [task])
 
 
-def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids, error: _Error = None) -> None:
+def bury(ctx: typer.Context, tube: str, task_ids: _Ids, error: _Error = None) -> None:
     """Set tasks aside until they are kicked, all or none."""
     with tube_of(ctx, tube) as (call, source):
         call.show_tasks(source.bury_many(task_ids, error=error))
@@ -78,7 +128,7 @@ def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids, error: _Error = Non
 
 def kick(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     count: Annotated[
         int | None,
         typer.Argument(
@@ -115,7 +165,7 @@ def kick(
         call.show({"tube": tube, "kicked": kicked}, f"kicked {plural(kicked, 'task')} of {tube}")
 
 
-def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
+def peek(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
     """Show tasks and their errors, without taking them."""
     with tube_of(ctx, tube) as (call, source):
         for task in map(source.peek, task_ids):
@@ -126,7 +176,7 @@ def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
 
 def delete(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     task_ids: Annotated[
         list[int] | None, typer.Argument(metavar="[TASK_ID]...", parser=task_id)
     ] = None,

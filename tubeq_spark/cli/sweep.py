@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tubeq_spark.cli.call import Call, queue_of, until_stopped
+from tubeq_spark.cli.call import Call, log, logged, queue_of, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
-from tubeq_spark.cli.logs import log
 from tubeq_spark.cli.options import flag, seconds, word
-from tubeq_spark.cli.stopping import Stop
 from tubeq_spark.markup import plural
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.runtime.stopping import ProgramStop as Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +63,7 @@ def sweep(
 
 
 def _sweep_until_stopped(call: Call, every: float) -> None:
-    opened = call.opened(horizon=math.inf)
-    with call.answering(), until_stopped(), opened as queue, call.logging("sweep"):
+    with until_stopped(), call.queue(horizon=math.inf) as queue, logged(call, "sweep"):
         while True:
             _log_sweep(queue, verbose=call.verbose)
             call.outside.clock.sleep(every)
@@ -96,8 +94,7 @@ def sweeper(
             _log_sweep(queue, verbose=call.verbose)
 
         trigger = f"{round(interval * 1000)} milliseconds"
-        finishing = Stop(lambda _: call.tell("finishing this sweep"))
-        with call.logging("sweeper"), finishing as stop:
+        with logged(call, "sweeper"), Stop(call.tell, "finishing this sweep") as stop:
             query = start_ticking(spark, tick, trigger, name="tubeq-sweeper", checkpoint=checkpoint)
             while query.isActive and not stop():
                 query.awaitTermination(_LOOK)

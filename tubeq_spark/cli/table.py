@@ -52,6 +52,8 @@ def lines_of(rows: Sequence[Any], columns: Columns, width: int | None = None) ->
         columns: The columns.
         width: Lines that are longer are cut, if the last column has texts; `None` cuts none.
     """
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  few calls print a table
+
     # Each column with its name as the first cell, in cells of the same width.
     found: list[list[str]] = []
     for place, (name, column) in enumerate(columns.items()):
@@ -59,27 +61,13 @@ def lines_of(rows: Sequence[Any], columns: Columns, width: int | None = None) ->
         is_number = bool(rows) and all(isinstance(v, int | float | None) for v in values)
         cells = [name, *(printable(shown(value)) for value in values)]
         if place == len(columns) - 1 and not is_number and width is not None:
-            room = max(_LEAST, width - sum(_width_of(each[0]) + 2 for each in found))
-            cells = [_cut(cell, room) for cell in cells]
-        widest = max(map(_width_of, cells))
-        spaces = (" " * (widest - _width_of(cell)) for cell in cells)
+            room = max(_LEAST, width - sum(cell_len(each[0]) + 2 for each in found))
+            cells = [
+                cell if cell_len(cell) <= room else f"{set_cell_size(cell, room - 1)}…"
+                for cell in cells
+            ]
+        widest = max(map(cell_len, cells))
+        spaces = (" " * (widest - cell_len(cell)) for cell in cells)
         pairs = zip(spaces, cells, strict=True)
         found.append([f"{space}{cell}" if is_number else f"{cell}{space}" for space, cell in pairs])
     return ["  ".join(cells).rstrip() for cells in zip(*found, strict=True)]
-
-
-def _width_of(text: str) -> int:
-    """The number of columns of a terminal that a text takes."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len  # noqa: PLC0415  most tables have none such
-
-    return cell_len(text)
-
-
-def _cut(text: str, width: int) -> str:
-    if _width_of(text) <= width:
-        return text
-    from rich.cells import set_cell_size  # noqa: PLC0415  as above
-
-    return f"{set_cell_size(text, width - 1)}…"

@@ -12,10 +12,8 @@ from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.cli.options import (
     ALTERED,
     CREATED,
-    TubeName,
     Yes,
     flag,
-    names,
     plain_options,
     with_options,
 )
@@ -83,7 +81,7 @@ def _resettable(text: str) -> str:
 @with_options(ALTERED)
 def alter(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     reset: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,14 +109,14 @@ def alter(
         call.show(shown, f"altered {', '.join(changes)} of {tube}")
 
 
-def pause(ctx: typer.Context, tube: TubeName) -> None:
+def pause(ctx: typer.Context, tube: str) -> None:
     """Stop all takes within five seconds; puts and acks go on."""
     with tube_of(ctx, tube) as (call, source):
         source.pause()
         call.show({"tube": tube, "paused": True}, f"paused {tube}")
 
 
-def resume(ctx: typer.Context, tube: TubeName) -> None:
+def resume(ctx: typer.Context, tube: str) -> None:
     """End a pause; takes go on within five seconds."""
     with tube_of(ctx, tube) as (call, source):
         source.resume()
@@ -132,9 +130,7 @@ def tubes(ctx: typer.Context) -> None:
             call.show({"tube": name}, name)
 
 
-def stats(
-    ctx: typer.Context, tube: Annotated[str | None, typer.Argument(autocompletion=names)] = None
-) -> None:
+def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = None) -> None:
     """Count tasks by state, and calls of verbs."""
     with queue_of(ctx) as (call, queue):
         from tubeq_spark.queue import typed_statistics  # noqa: PLC0415  as in call
@@ -145,7 +141,7 @@ def stats(
 
 def drop(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     yes: Yes = False,
 ) -> None:
     """Remove a tube with all its tasks (asks first)."""
@@ -155,7 +151,7 @@ def drop(
         call.show({"tube": tube, "dropped": True}, f"dropped {tube}")
 
 
-def truncate(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
+def truncate(ctx: typer.Context, tube: str, yes: Yes = False) -> None:
     """Remove all tasks of a tube (asks first)."""
     with tube_of(ctx, tube) as (call, emptied):
         call.require_yes(f"Remove all tasks of {tube}?", "nothing was removed", yes=yes)
@@ -163,7 +159,7 @@ def truncate(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
         call.show({"tube": tube, "truncated": True}, f"removed all tasks of {tube}")
 
 
-def release_all(ctx: typer.Context, tube: TubeName, yes: Yes = False) -> None:
+def release_all(ctx: typer.Context, tube: str, yes: Yes = False) -> None:
     """Release the taken tasks of all consumers (asks first).
 
     Consumers that still work on them can no longer ack them.

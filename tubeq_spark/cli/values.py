@@ -1,10 +1,18 @@
-"""Reads durations, numbers and moments of a command line, and writes numbers of things."""
+"""Reads durations, numbers and moments of a command line, and writes tasks and payloads as JSON."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.markup import printable_json
+
+if TYPE_CHECKING:
+    from tubeq_spark.task import Task
 
 #: The seconds of each unit of a duration.
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -63,3 +71,37 @@ def task_id_of(text: str) -> int:
         ValueError: It is not one.
     """
     return whole_of(text.strip().removeprefix('"').removesuffix('"'))
+
+
+def json_text(value: Any) -> str:
+    """A line of JSON for any payload: moments as ISO 8601, bytes in hexadecimal.
+
+    Characters that control a terminal are escaped.
+    """
+    value = _with_text_keys(value)
+    # Unpaired surrogates are escaped, too, because nothing else can represent them.
+    return printable_json(json.dumps(value, ensure_ascii=False, default=_as_text))
+
+
+def _with_text_keys(value: Any) -> Any:
+    """A payload whose maps have only keys that JSON allows."""
+    if isinstance(value, dict):
+        known = str | int | float
+        pairs = ((k if isinstance(k, known) else _as_text(k), v) for k, v in value.items())
+        return {key: _with_text_keys(item) for key, item in pairs}
+    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def as_dict(task: Task) -> dict[str, Any]:
+    """A task for machines, with the id as text."""
+    # In jq and JavaScript numbers are doubles, which would round the id.
+    found = asdict(task) | {"task_id": str(task.task_id)}
+    if task.trace is None:
+        del found["trace"]
+    return found

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, until_stopped
+from tubeq_spark.cli.call import Call, log, logged, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
-from tubeq_spark.cli.logs import log
 from tubeq_spark.cli.options import (
     Strict,
     TakenUtubes,
-    TubeName,
     fail_if_strict,
     flag,
     seconds,
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from signal import Signals
 
     from tubeq_spark.task import Task
+    from tubeq_spark.tube import Tube
     from tubeq_spark.workers.handlers import Failure, WorkReport
     from tubeq_spark.workers.processes import Death
 
@@ -48,7 +47,7 @@ _SILENCE = 30.0
 
 def work(
     ctx: typer.Context,
-    tube: TubeName,
+    tube: str,
     function: Annotated[
         str | None,
         typer.Argument(
@@ -64,8 +63,7 @@ def work(
             metavar="CMD",
             help="Run this command for each task, instead of a function; exit code 0 is success. It "
             "gets the data as JSON on standard input, the whole task in the file $TUBEQ_TASK_FILE, "
-            "and $TUBEQ_TASK_ID, $TUBEQ_ATTEMPTS, $TUBEQ_UTUBE (at most 32,768 bytes, no NUL). For "
-            "pipes use sh -c '...'",
+            "and $TUBEQ_TASK_ID, $TUBEQ_ATTEMPTS. For pipes use sh -c '...'",
         ),
     ] = None,
     threads: Annotated[int, whole("Calls at a time in each process", least=1)] = 1,
@@ -95,15 +93,14 @@ def work(
     task after each wait; exit code 3 if it gives up.
     """
     call: Call = ctx.obj
-    with call.answering():
-        if (function is None) is (command is None) or (command and batch > 1):
-            raise BadUseError("it needs a function, or --exec without --batch")
-        if command is None:
-            handler = load_function(function or "", Path.cwd())
-        else:
-            from tubeq_spark.cli.exec_handler import handler_of  # noqa: PLC0415  imports asyncio
+    if (function is None) is (command is None) or (command and batch > 1):
+        raise BadUseError("it needs a function, or --exec without --batch")
+    if command is None:
+        handler = load_function(function or "", Path.cwd())
+    else:
+        from tubeq_spark.cli.exec_handler import handler_of  # noqa: PLC0415  imports asyncio
 
-            handler = handler_of(command)
+        handler = handler_of(command)
     options: dict[str, Any] = {
         "threads": threads,
         "batch": batch,
@@ -115,18 +112,27 @@ def work(
     }
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
-    elif processes > 1 or (time_limit is not None and not is_async(handler)):
+        return
+    if processes > 1 or (time_limit is not None and not is_async(handler)):
         _show(call, tube, *_parent(call, tube, processes, time_limit, bury), strict=strict)
-    else:
-        # A signal may come before the loop, when there is nothing to finish.
-        with call.answering(), until_stopped(), call.opened() as queue, call.logging(tube):
-            from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
-            from tubeq_spark.workers.start import work as run  # noqa: PLC0415
+        return
+    # A signal may come before the loop, when there is nothing to finish.
+    with until_stopped(), call.queue() as queue, logged(call, tube):
+        signals: list[Signals] = []
+        ears = {"progress": _teller(), "cut_off": signals.append}
+        report = _run(queue.tube(tube), handler, options, None, **ears)
+        _show(call, tube, report, signals[0] if signals else None, strict=strict)
 
-            signals: list[Signals] = []
-            ears = Ears(_teller(), _log_failure, stopping=_log_stop, cut_off=signals.append)
-            report = run(queue.tube(tube), handler, stop=None, ears=ears, **options)
-            _show(call, tube, report, signals[0] if signals else None, strict=strict)
+
+def _run(
+    tube: Tube, handler: Any, options: dict[str, Any], stop: threading.Event | None, **ears: Any
+) -> WorkReport:
+    """Run the loop in this process, with these functions of `Ears`."""
+    from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
+    from tubeq_spark.workers.start import work as run  # noqa: PLC0415
+
+    listeners = Ears(failed=_log_failure, stopping=_log_stop, **ears)
+    return run(tube, handler, stop=stop, ears=listeners, **options)
 
 
 def _teller() -> Callable[[WorkReport], None]:
@@ -216,60 +222,64 @@ def _parent(
 
     def give_back(death: Death) -> int:
         # Errors of this queue need not end the call, and `stop` handles signals.
-        with call.opened(death.session) as queue:
+        with call.queue(death.session) as queue:
             return pool.settle_death(queue.tube(tube), death, buries=buries)
 
-    with call.answering():
-        stop = Stop(None, Wake())
-        # A child repeats this call with further options. `--` would end the options, and is not needed, because no
-        # argument begins with a dash.
-        arguments = [argument for argument in sys.argv[1:] if argument != "--"]
-        run = pool.Processes(
-            [sys.executable, "-m", "tubeq_spark.cli", *arguments, "--report-to"],
-            processes,
-            stop=stop,
-            clock=SystemClock(),
-            give_back=give_back,
-            told=_teller(),
-            silence=float("inf") if time_limit is None else time_limit + _SILENCE,
-        )
-        try:
-            with stop.on_signals(), call.logging(tube):
-                report = run.run()
-        except pool.ChildFailedError as error:
-            raise typer.Exit(error.code) from None
-        return report, stop.signal if run.has_cut_off else None, run.died
+    stop = Stop(None, Wake())
+    # A child repeats this call with further options. `--` would end the options, and is not needed, because no
+    # argument begins with a dash.
+    arguments = [argument for argument in sys.argv[1:] if argument != "--"]
+    run = pool.Processes(
+        [sys.executable, "-m", "tubeq_spark.cli", *arguments, "--report-to"],
+        processes,
+        stop=stop,
+        clock=SystemClock(),
+        give_back=give_back,
+        told=_teller(),
+        silence=float("inf") if time_limit is None else time_limit + _SILENCE,
+    )
+    try:
+        with stop.on_signals(), logged(call, tube):
+            report = run.run()
+    except pool.ChildFailedError as error:
+        raise typer.Exit(error.code) from None
+    return report, stop.signal if run.has_cut_off else None, run.died
 
 
-class _Pipe:
-    """The pipe by which a child sends lines to its parent. Thread-safe."""
+class _Parent:
+    """The parent of this process, which reads lines of JSON from a pipe. Thread-safe."""
 
-    def __init__(self, number: int, broken: threading.Event) -> None:
-        """Write to an open file; `broken` is set when no process reads it any more."""
-        self._number = number
-        self._broken = broken
+    def __init__(self, pipe: int) -> None:
+        """Write to the open file `pipe`."""
+        self._pipe, self._id = pipe, os.getppid()
         # Long lines are not written at once, so they must not be mixed with others.
         self._writing = threading.Lock()
+        #: Set when the parent has ended, because no process would restart or end this one any more.
+        self.has_ended = threading.Event()
         #: Set when nothing more may be written, because the file descriptor may belong to another file by then.
         self._over = threading.Event()
 
-    def write(self, said: dict[str, Any]) -> None:
-        """Write a line of JSON."""
-        self._write(json.dumps(said))
+    def is_there(self) -> bool:
+        """Whether it runs."""
+        if os.getppid() != self._id:
+            self.has_ended.set()
+        return not self.has_ended.is_set()
 
-    def _write(self, line: str) -> None:
+    def tell(self, said: dict[str, Any] | None = None) -> None:
+        """Write a line; an empty one is a sign that threads besides those of handlers can run."""
+        line = "" if said is None else json.dumps(said)
         try:
             with self._writing:
                 if not self._over.is_set():
-                    os.write(self._number, f"{line}\n".encode())
+                    os.write(self._pipe, f"{line}\n".encode())
         except BrokenPipeError:
-            self._broken.set()
+            self.has_ended.set()
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Write empty lines during a block, as signs that threads besides those of handlers can run."""
+        """Write empty lines during a block."""
         # The first line is written here, because a handler's first call may block all other threads.
-        self._write("")
+        self.tell()
         threading.Thread(target=self._beat, name="tubeq-beat", daemon=True).start()
         try:
             yield
@@ -279,43 +289,34 @@ class _Pipe:
 
     def _beat(self) -> None:
         while not self._over.wait(_LOOK):
-            self._write("")
+            self.tell()
 
 
-def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number: int) -> None:
+def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
     """Work in a child process, and report to the parent."""
-    parent = os.getppid()
-    #: Set when the parent has ended, because no process would restart or end this one any more.
-    stop = threading.Event()
-    pipe = _Pipe(number, stop)
+    parent = _Parent(pipe)
 
-    def has_parent() -> bool:
-        if os.getppid() != parent:
-            stop.set()
-        return not stop.is_set()
+    def progress(report: WorkReport) -> None:
+        parent.is_there()
+        parent.tell(asdict(report))
 
-    def tell(report: WorkReport) -> None:
-        has_parent()
-        pipe.write(asdict(report))
+    def overdue(late: Sequence[Task]) -> None:
+        why = f"the call took longer than {options['time_limit']:g} s"
+        parent.tell({"overdue": _attempts(late), "why": why})
+        # The parent kills this process, which must settle no task in between.
+        while parent.is_there():
+            parent.has_ended.wait(_LOOK)
+        # The call may run for ever. Its tasks come back when their leases end.
+        os._exit(ExitCode.FAILED)
 
-    with pipe.beating(), call.queue() as queue, call.logging(tube):
-        from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
-        from tubeq_spark.workers.start import work as run  # noqa: PLC0415
-
-        def overdue(late: Sequence[Task]) -> None:
-            why = f"the call took longer than {options['time_limit']:g} s"
-            pipe.write({"overdue": _attempts(late), "why": why})
-            # The parent kills this process, which must settle no task in between.
-            while has_parent():
-                stop.wait(_LOOK)
-            # The call may run for ever. Its tasks come back when their leases end.
-            os._exit(ExitCode.FAILED)
-
-        def watch(tasks: Sequence[Task], begins: bool) -> None:
-            pipe.write({"begun" if begins else "over": _attempts(tasks)})
-
+    ears: dict[str, Any] = {
+        "progress": progress,
+        "overdue": overdue,
+        "calls": lambda of, begins: parent.tell({"begun" if begins else "over": _attempts(of)}),
+        "cut_off": lambda by: parent.tell({"cut_off": by}),
+        "hands_on": True,
+    }
+    with parent.beating(), call.queue() as queue, logged(call, tube):
         # The parent settles the tasks of this process when it has died.
-        pipe.write({"session": str(queue.session_uuid)})
-        listens = {"stopping": _log_stop, "cut_off": lambda by: pipe.write({"cut_off": by})}
-        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True, **listens)
-        tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))
+        parent.tell({"session": str(queue.session_uuid)})
+        progress(_run(queue.tube(tube), handler, options, parent.has_ended, **ears))

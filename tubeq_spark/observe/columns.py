@@ -37,33 +37,36 @@ def _per_second(name: str) -> Column:
     return lambda tube: None if tube.flow is None else getattr(tube.flow, name)
 
 
-# -- of a `TubeSnapshot` --------------------------------------------------------------------------
-
-KIND: Columns = {"tube": "name", "type": "metrics.type"}
-DEPTH: Columns = {state: f"metrics.{state}" for state in STATES}
-WAITING: Columns = {"oldest": _age("metrics.oldest_ready_age")}
-FLOW: Columns = {
+#: The columns of a `TubeSnapshot`.
+_OF_TUBES: Columns = {
+    "tube": "name",
+    "type": "metrics.type",
+    **{state: f"metrics.{state}" for state in STATES},
+    "oldest": _age("metrics.oldest_ready_age"),
     "done": "metrics.done",
     "added/s": _per_second("added"),
     "done/s": _per_second("done"),
-}
-STORAGE: Columns = {
+    "failing": "metrics.failing_workers",
+    "ending": "metrics.leases_ending",
     "unswept": "metrics.unswept",
     "since": _age("metrics.unswept_age"),
     "commits": "metrics.commits",
     "log": "metrics.log_commits",
     "files": "metrics.files",
     "bytes": "metrics.size_bytes",
+    "paused": lambda tube: "paused" if tube.metrics.paused else "",
 }
-PAUSED: Columns = {"paused": lambda tube: "paused" if tube.metrics.paused else ""}
-
-# -- of other rows --------------------------------------------------------------------------------
-
+#: The columns of a commit.
 COMMITS: Columns = {
     "version": "version",
     "at": lambda commit: from_us(commit.at_us),
     **{name: name for name in ("operation", "tasks", "conflicts", "session", "statement")},
 }
+
+
+def of_tubes(names: str) -> Columns:
+    """Some columns of a `TubeSnapshot`, by their names with spaces between them."""
+    return {name: _OF_TUBES[name] for name in names.split()}
 
 
 def sessions(now: dt.datetime) -> Columns:

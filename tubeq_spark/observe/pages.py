@@ -34,10 +34,12 @@ _LISTED = 100
 _CUT = 2_000
 #: The columns of the tubes, beside their names and bars.
 _TUBES: Columns = {
-    **columns.DEPTH,
-    **columns.WAITING,
-    **columns.FLOW,
+    **columns.of_tubes("ready taken delayed buried oldest done added/s done/s"),
     "leases ending": "metrics.leases_ending",
+}
+_STORAGE: Columns = {
+    **columns.of_tubes("tube unswept since commits log files bytes"),
+    "last commit": "metrics.last_commit",
 }
 #: Conflicts in the newest commits of tubes, by names and `TubeDetails`.
 _CONFLICTS: Columns = {
@@ -55,9 +57,9 @@ def _style() -> str:
 
 @cache
 def policy() -> str:
-    """The content security policy of a page: it may use its own style, and send forms to its own server."""
+    """The content security policy of a page: it may use its own style, and nothing else."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'"
+    return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'; base-uri 'none'"
 
 
 @cache
@@ -76,7 +78,7 @@ def _templates() -> Environment:
         "CONFLICTS": _CONFLICTS,
         "COUNTED": COUNTED,
         "STATES": STATES,
-        "STORAGE": {"tube": "name", **columns.STORAGE, "last commit": "metrics.last_commit"},
+        "STORAGE": _STORAGE,
         "TUBES": _TUBES,
         "drawing": _drawing,
         "listed": _listed,
@@ -139,7 +141,7 @@ def overview(
 
 
 def tube(found: TubeSnapshot, details: TubeDetails, **values: Any) -> str:
-    """The page about a tube; `values` are those of its tasks and forms."""
+    """The page about a tube; `values` are those of its tasks."""
     metrics, flow = found.metrics, found.flow
     numbers: list[tuple[str, object]] = [(state, getattr(metrics, state)) for state in STATES]
     numbers += [("done", metrics.done), ("oldest ready", _age(metrics.oldest_ready_age))]

@@ -1,4 +1,4 @@
-"""Asks a worker loop, or the wait for a stream, to end: by an event of its program, or by signals."""
+"""Asks a worker loop, a program or the wait for a stream to end: by an event, or by signals."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import threading
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from signal import Signals
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_FINISHING = "finishing this batch; a second signal releases it at once"
 
 
 class Wake:
@@ -100,3 +101,35 @@ class Stop:
     def _came(self, number: int, _frame: FrameType | None) -> None:
         self._signals.append(Signals(number))
         self._woken.set()
+
+
+class ProgramStop(Stop):
+    """Whether somebody asked the program to stop; a context manager. In other threads than the main one no signal comes.
+
+    Signals that are ignored stay ignored.
+    """
+
+    def __init__(self, tell: Callable[[str], object], sentence: str = _FINISHING) -> None:
+        """Answer the first request by a sentence."""
+        super().__init__(None, Wake())
+        self._tell, self._sentence = tell, sentence
+        self._block = self.on_signals()
+
+    def __call__(self) -> bool:
+        """Whether it was asked."""
+        return self.is_asked
+
+    def __enter__(self) -> Self:
+        """Take over the signals."""
+        self._block.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the signals back."""
+        self._block.__exit__(None, None, None)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        super()._came(number, frame)
+        if self.is_urgent:
+            raise KeyboardInterrupt(number)
+        self._tell(self._sentence)
