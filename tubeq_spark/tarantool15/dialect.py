@@ -296,14 +296,7 @@ class Queue15:
 
         Commits: none.
         """
-
-        def verb(tube: Tube, number: int) -> dict[str, Any]:
-            row = perform_in(tube, lambda ctx: verbs.look(ctx, number))
-            if row is None:
-                raise validation.no_task(number)
-            return meta(tube, row, context_of(tube).queue.now_us())
-
-        return self._by_id(task_id, verb)
+        return self._by_id(task_id, lambda tube, number: meta(tube.peek(number), tube))
 
     def statistics(self, tube: str | None = None) -> dict[str, Any]:
         """Return counts of tasks and calls.
@@ -315,7 +308,7 @@ class Queue15:
             `{"tasks": {"ready", "delayed", "taken", "buried", "done", "total"}, "calls": {...}}`,
             or a dict of these by tube name. `done` counts the tasks that the verb `done` keeps.
             Calls include those of other programs by the verbs of `Tube`; a kicked task counts as
-            dug up, as in 1.5.
+            dug up, as in 1.5, an urgent one as put, and a requeued one as released.
 
         Raises:
             TubeNotFoundError: No tube has this name.
@@ -324,9 +317,10 @@ class Queue15:
         Commits: none.
         """
         if tube is not None:
-            found: dict[str, Any] = statistics15([self._index.tube(tube)])[tube]
-            return found
-        return statistics15(self._index.tubes())
+            return statistics15(self._queue.statistics(self._index.tube(tube).name))
+        found = self._queue.statistics()
+        names = [of.name for of in self._index.tubes() if of.name in found]
+        return {name: statistics15(found[name]) for name in names}
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -21,18 +21,16 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin.tubes import context_of, perform_in
-from tubeq_spark.clock import from_us, seconds_from_us
+from tubeq_spark.clock import from_us
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model import validation
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.model.validation import PRI_MAX
-from tubeq_spark.observe.statistics import TubeStatistics, statistics_of
-from tubeq_spark.task import Task, TaskState
+from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
-    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.queue import Queue
     from tubeq_spark.tube import Tube
 
@@ -45,16 +43,10 @@ USUAL_FIRST, USUAL_LAST = 0, _PRIORITIES - 1
 _LAST_RANK = PRI_MAX // _PRIORITIES
 _FIRST_RANK = -_LAST_RANK - 1
 _OPEN = ("ready", "delayed", "taken", "buried")
-#: Counters with the same name as those of `Queue.statistics`; `dig` is `kick` there.
-_CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
-
-#: Verbs that only this dialect has. They consist of other events, and are counted beside these.
-_OLD_VERBS = ("urgent", "requeue", "done")
-
-
-def old_verb(name: str) -> str:
-    """The counter name of a verb; `done` is already a count."""
-    return f"1.5 {name}"
+#: The counters of `Queue.statistics`; `dig` is `kick` there.
+_CALLS = {n: n for n in ("put", "take", "ack", "release", "bury", "delete", "ttl")} | {
+    "dig": "kick"
+}
 
 
 def stored_pri(priority: int, rank: int = 0) -> int:
@@ -137,48 +129,31 @@ def put_options(
     }
 
 
-def meta(tube: Tube, row: StoredTask, now_us: int) -> dict[str, Any]:
+def meta(task: Task, tube: Tube) -> dict[str, Any]:
     """Return the metadata of a task by its names in 1.5."""
-    holder = row.owner if row.state is TaskState.TAKEN else None
     return {
-        "task_id": row.task_id,
+        "task_id": task.task_id,
         "tube": tube.name,
-        "status": row.state.name.lower(),
-        "event": from_us(row.next_event),
-        "ipri": USUAL_PRI + rank_of(row.pri),
-        "pri": priority_of(row.pri),
-        "cid": None if holder is None else holder.partition("/")[0],
-        "created": from_us(row.created),
-        "ttl": seconds_from_us(row.ttl),
-        "ttr": seconds_from_us(row.ttr),
+        "status": task.state.name.lower(),
+        "event": task.next_event,
+        "ipri": USUAL_PRI + rank_of(task.pri),
+        "pri": priority_of(task.pri),
+        "cid": task.owner,
+        "created": task.created,
+        "ttl": task.ttl,
+        "ttr": task.ttr,
         "cbury": None,
-        "ctaken": row.attempts,
-        "now": from_us(now_us),
+        "ctaken": task.attempts,
+        "now": from_us(context_of(tube).queue.now_us()),
     }
 
 
-def statistics15(tubes: Sequence[Tube]) -> dict[str, Any]:
-    """Return the statistics of some tubes of a queue, by their names."""
-    if not tubes:
-        return {}
-    contexts = [context_of(tube) for tube in tubes]
-    found = statistics_of(contexts[0].queue, contexts)
-    return {of.ctx.record.name: _in_old_names(of) for of in found}
-
-
-def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
-    tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
+def statistics15(found: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Convert the statistics of a tube to the names of 1.5."""
+    tasks = {name: found["tasks"][name] for name in (*_OPEN, "total")}
     # The other stored tasks are those that the verb `done` keeps.
     tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
-    number = found.ctx.record.id
-    old = {
-        verb: sum(calls.get(f"{number}/{old_verb(verb)}", 0) for calls in found.written)
-        for verb in _OLD_VERBS
-    }
-    calls = {name: found.calls[event] for name, event in _CALLS.items()}
-    calls["put"] = found.calls["put"] - old["urgent"]
-    calls["release"] = found.calls["release"] - old["requeue"]
-    return {"tasks": tasks, "calls": calls | old}
+    return {"tasks": tasks, "calls": {name: found["calls"][of] for name, of in _CALLS.items()}}
 
 
 T = TypeVar("T")
@@ -212,14 +187,12 @@ class TaskIndex:
         Raises:
             InvalidOptionError: The name is not valid, or the tube has no priorities.
         """
-        with self._lock:
-            known = self._tubes.get(name) if isinstance(name, str) else None
+        known = self._tubes.get(name) if isinstance(name, str) else None
         if known is not None:
             try:
                 return verb(known)
             except TubeNotFoundError:
-                with self._lock:
-                    self._tubes.pop(name, None)
+                self._tubes.pop(name, None)
         try:
             tube = self.tube(name)
         except TubeNotFoundError:
@@ -243,8 +216,7 @@ class TaskIndex:
                 "delays and lives, such as fifottl, without aging"
             )
             raise InvalidOptionError(msg)
-        with self._lock:
-            self._tubes[name] = tube
+        self._tubes[name] = tube
         return tube
 
     def tubes(self) -> list[Tube]:
@@ -266,15 +238,12 @@ class TaskIndex:
 
     def home(self, task_id: int) -> Tube | None:
         """Return the tube of a task; `None` if it is in no supported tube."""
-        with self._lock:
-            tube = self._homes.get(task_id)
-        if tube is not None:
-            return tube
-        for candidate in self.tubes():
-            if _has(candidate, task_id):
-                self.remember(task_id, candidate)
-                return candidate
-        return None
+        tube = self._homes.get(task_id)
+        if tube is None:
+            tube = next((other for other in self.tubes() if _has(other, task_id)), None)
+            if tube is not None:
+                self.remember(task_id, tube)
+        return tube
 
 
 def _fits(tube: Tube) -> bool:

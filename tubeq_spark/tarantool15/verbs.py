@@ -22,7 +22,6 @@ from tubeq_spark.storage.query import greatest, least
 from tubeq_spark.tarantool15.tasks import (
     USUAL_FIRST,
     USUAL_LAST,
-    old_verb,
     priority_of,
     rank_before,
     rank_behind,
@@ -46,10 +45,7 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     rows = put.prepare(ctx, PutCall([data], options, 0))
     # The rank is read within each attempt, under the table lock, so that it comes before urgent tasks of others.
     (tasks,) = put.put_group(ctx, [rows], name="urgent", changed=lambda row: _ahead(ctx, row))
-    if not tasks:
-        return None
-    ctx.events.count(old_verb("urgent"), 1)
-    return tasks[0]
+    return tasks[0] if tasks else None
 
 
 def _ahead(ctx: TubeContext, row: StoredTask) -> StoredTask:
@@ -73,9 +69,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
             next_event=row.expires_at,
         )
 
-    task = _become(ctx, "requeue", task_id, after)
-    ctx.events.count(old_verb("requeue"), 1)
-    return task
+    return _become(ctx, "requeue", task_id, after)
 
 
 def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
@@ -106,7 +100,6 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
         return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
 
     task = _become(ctx, "done", task_id, after, data=True)
-    ctx.events.count(old_verb("done"), 1)
     # The callback gets a copy, because the caller may change the payload.
     ctx.events.keep("done", [deepcopy(task)])
     return task
@@ -133,9 +126,3 @@ def _become(
 
     verb = Verb(name, change, "" if data else "release", by_holder=True)
     return settle(ctx, verb, [task_id])[0]
-
-
-def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
-    """A task with its effective state; `None` if it is not in this tube."""
-    rows = ctx.reader.by_ids([task_id])
-    return next(iter(ctx.seen(rows, ctx.queue.now_us())), None)

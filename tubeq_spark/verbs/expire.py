@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import due, limited_us
-from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended, released
+from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.stored_task import TIMERS, StoredTask
 from tubeq_spark.runtime.events import DONE
@@ -188,7 +188,7 @@ def release_taken(
         if ctx.events.callback is not None:
             rows = ctx.reader.of(columns().segment.is_in(segments), order=ctx.table.order)
         (dest,) = ctx.queue.session.segments(1)
-        change = released(dest, how.delay(ctx.record.options.backoff), now_us, how.error)
+        change = how.give_back(dest, now_us, ctx.record.options.backoff)
         statement = ctx.writer.settle(whole_segments(segments), [(Every(), change)])
 
         def finish(affected: Affected) -> tuple[int, bool]:
