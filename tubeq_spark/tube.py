@@ -373,8 +373,7 @@ class Tube:
         span = self._ctx.queue.traces.current()
 
         def verb(ctx: TubeContext) -> PutResult:
-            rows = put_rows.checked_rows(ctx, as_table(table))
-            return put_rows.put_arrow(ctx, rows, identity, span)
+            return put_rows.put_arrow(ctx, as_table(table), identity, span)
 
         return self._put(verb)
 

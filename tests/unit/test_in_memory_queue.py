@@ -58,7 +58,7 @@ FRAMES: dict[str, Callable[[InMemoryQueue, Tube], object]] = {
     "process": lambda _, tube: tube.process(print, batch_size=1),
     "changes": lambda _, tube: tube.changes(),
     "statistics_df": lambda queue, _: queue.statistics_df(),
-    "schema": lambda queue, _: queue.create_tube("typed", schema="n VARCHAR(3)"),
+    "schema": lambda queue, _: queue.create_tube("typed", schema="n TIMESTAMP_NTZ"),
     "health": lambda queue, _: queue.health(),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import re
@@ -49,9 +48,9 @@ def reason_of(error: BaseException) -> str:
 
 def _text(error: BaseException) -> str:
     # A Java error requests its text from the JVM, whose connection may be closed.
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         return str(error)
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         return str(error.args[0])
     return ""
 

@@ -145,7 +145,8 @@ def error_text(error: GivenError) -> str | None:
     text = headline(error)
     if isinstance(error, BaseException) and error.__traceback__ is not None:
         text += "\n" + trace_of(error)
-    return _shortened(_storable(text))
+    # Every engine can store a text without lone surrogates and NUL.
+    return _shortened(text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00"))
 
 
 def trace_of(error: BaseException) -> str:
@@ -172,11 +173,6 @@ def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:
             validation.refuse("error", shown, f"with the error of task {task_id}")
         texts[task_id] = text
     return texts
-
-
-def _storable(text: str) -> str:
-    """A text that every engine can store: without lone surrogates and NUL."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _shortened(text: str) -> str:

@@ -53,13 +53,14 @@ def encode(data: Any) -> str:
     Raises:
         InvalidOptionError: The payload is not a JSON value, is nested too deep, or has a text that UTF-8 cannot encode.
     """
-    try:
-        bad = _bad_part(data, leaves=False)
-        text = "" if bad else _with_stack(lambda: json.dumps(data, **_COMPACT))
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        bad = _bad_part(data, leaves=True) or ("", data)
-    if bad:
+    bad, text = _bad_part(data, leaves=False), ""
+    if bad is None:
+        try:
+            text = _with_stack(lambda: json.dumps(data, **_COMPACT))
+            text.encode()
+        except (TypeError, ValueError, RecursionError):
+            bad = _bad_part(data, leaves=True) or ("", data)
+    if bad is not None:
         path, value = bad
         # The message has only the type, because repr of a cyclic or hostile object may fail or never end.
         refuse(f"data{path}", type(value), _ALLOWED)
@@ -137,16 +138,15 @@ def _with_stack(work: Callable[[], T]) -> T:
         return other.submit(work).result()
 
 
-def bad_texts(column: pa.ChunkedArray) -> int:
-    """The number of texts of a column that are NULL, or that a put would refuse."""
-    texts = column.drop_null()
-    bad: int = len(column) - len(texts)
-    if not len(texts):
-        return bad
+def is_bad_json(column: pa.ChunkedArray) -> bool:
+    """Whether a column has texts that are NULL, or that a put would refuse."""
+    if column.null_count or not len(column):
+        return bool(column.null_count)
+    texts = column
     if is_utf8(texts) and _are_parsed(texts):
         texts = texts.filter(_suspicious(texts))
     # The texts are read as bytes, because Python cannot represent invalid UTF-8 as text.
-    return bad + sum(not is_payload(text) for text in texts.cast(pa.large_binary()).to_pylist())
+    return not all(map(is_payload, texts.cast(pa.large_binary()).to_pylist()))
 
 
 def is_utf8(column: pa.ChunkedArray) -> bool:

@@ -6,10 +6,9 @@ sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tubeq_spark.clock import (
     due,
@@ -40,63 +39,39 @@ EVENTS: Final = (
 FAILING, WORKING = "failing", "working"
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """One transition of the state diagram.
 
     Attributes:
-        event: The verb; or `ttl`, `ttr` or `delay` for a change by time.
         before: The effective states from which it starts.
         after: The states to which it may lead.
         by_holder: Whether only the session that holds the task may do it.
     """
 
-    event: str
     before: tuple[TaskState, ...]
     after: tuple[TaskState, ...]
     by_holder: bool = False
 
 
+#: By the verb; or by `ttl`, `ttr` or `delay` for a change by time.
 TRANSITIONS: Final[dict[str, Transition]] = {
-    t.event: t
-    for t in (
-        Transition("put", (), (R, D)),
-        Transition("take", (R,), (T,)),
-        Transition("ack", (T,), (DONE,), by_holder=True),
-        Transition("release", (T,), (R, D, B), by_holder=True),
-        Transition("touch", (T,), (T,), by_holder=True),
-        Transition("bury", (R, T, D), (B,)),
-        Transition("kick", (B,), (R,)),
-        Transition("delete", (R, T, D, B), (DONE,)),
-        Transition("ttl", (R, B), (DONE,)),
-        Transition("ttr", (T,), (R, D, B)),
-        Transition("delay", (D,), (R,)),
-    )
+    "put": Transition((), (R, D)),
+    "take": Transition((R,), (T,)),
+    "ack": Transition((T,), (DONE,), by_holder=True),
+    "release": Transition((T,), (R, D, B), by_holder=True),
+    "touch": Transition((T,), (T,), by_holder=True),
+    "bury": Transition((R, T, D), (B,)),
+    "kick": Transition((B,), (R,)),
+    "delete": Transition((R, T, D, B), (DONE,)),
+    "ttl": Transition((R, B), (DONE,)),
+    "ttr": Transition((T,), (R, D, B)),
+    "delay": Transition((D,), (R,)),
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """The meaning of `next_event` for a stored state.
-
-    Attributes:
-        event: The event at `next_event`; `None` if the state does not wait for it.
-        becomes: The state after the event.
-    """
-
-    event: str | None
-    becomes: TaskState
-
-
-#: The stored states. A state with an event lasts until its `next_event`, and the ttl cannot end it before.
+#: The stored states, with the events that happen at `next_event`. A state with an event lasts until then, the ttl
+#: cannot end it before, and then the task is ready; if a lease has ended, perhaps buried.
 #: Done tasks are stored if the 1.5 dialect keeps them; only their ttl changes them by time.
-TIMERS: Final[dict[TaskState, Timer]] = {
-    R: Timer(None, R),
-    T: Timer("ttr", R),
-    D: Timer("delay", R),
-    B: Timer(None, B),
-    DONE: Timer(None, DONE),
-}
+TIMERS: Final[dict[TaskState, str | None]] = {R: None, T: "ttr", D: "delay", B: None, DONE: None}
 
 
 def state_of(text: str) -> TaskState | None:
@@ -154,8 +129,6 @@ class StoredTask:
     unique: str | None = None
     rank: int = 0
     trace: str | None = None
-    #: The payload that `unreadable` has decoded, for the next caller. It is used once, because a program may change it.
-    _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def held_by(self, owner: str, now_us: int) -> bool:
         """Whether `owner` holds it under a lease that has not ended."""
@@ -176,15 +149,9 @@ class StoredTask:
     def unreadable(self) -> Unreadable | None:
         """The payload that Python cannot represent, with the reason; `None` if it can."""
         found = self._payload()
-        self._decoded[:] = [(self.data, found)]
         return found if isinstance(found, Unreadable) else None
 
     def _payload(self) -> Any:
-        with contextlib.suppress(IndexError):
-            stored, found = self._decoded.pop()
-            # Rows that were derived from each other share this list, and may have other payloads.
-            if stored is self.data:
-                return found
         if not isinstance(self.data, str):
             return of_ones_own(self.data)
         try:

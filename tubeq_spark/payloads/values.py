@@ -215,8 +215,8 @@ def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
     try:
         return _cast(column, part.type)
     except pa.ArrowException:
-        row = first_bad(column, lambda rows: not _is_kept(rows, part.type))
-        raise bad_row(column, row, part) from None
+        changes = lambda rows: not _is_kept(rows, part.type)  # noqa: E731
+        raise bad_row(part.name, column, changes, described(part)) from None
 
 
 def _is_kept(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
@@ -227,12 +227,15 @@ def _is_kept(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
     return True
 
 
-def bad_row(column: pa.ChunkedArray, row: int, part: pa.Field) -> InvalidOptionError:
-    """The error for a value of a table that cannot be stored."""
+def bad_row(
+    name: str, column: pa.ChunkedArray, is_bad: Callable[[pa.ChunkedArray], bool], allowed: str
+) -> InvalidOptionError:
+    """The error for a column of a table that has bad values. It names the first bad row."""
+    row = first_bad(column, is_bad)
     try:
         value = shown(column[row].as_py())
     except NO_VALUE:
         value = f"{str(column.type)!r} that Python cannot hold"
     return InvalidOptionError(
-        f"table column {part.name}={value}: must be {described(part)}; the first is row {row}"
+        f"table column {name}={value}: must be {allowed}; the first is row {row}"
     )

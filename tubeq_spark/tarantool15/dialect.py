@@ -8,7 +8,7 @@ from tubeq_spark.admin.tubes import context_of, perform_in
 from tubeq_spark.clock import us_from_seconds
 from tubeq_spark.errors import TubeNotFoundError
 from tubeq_spark.model import validation
-from tubeq_spark.tarantool15 import verbs
+from tubeq_spark.tarantool15 import tasks
 from tubeq_spark.tarantool15.tasks import Task15, TaskIndex, meta, put_options, statistics15, task15
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Queue15:
         options = put_options(delay, ttl, ttr, pri)
 
         def verb(to: Tube) -> Task15 | None:
-            urgent = lambda ctx: verbs.urgent(ctx, list(data), options)  # noqa: E731
+            urgent = lambda ctx: tasks.urgent(ctx, list(data), options)  # noqa: E731
             put = to._put(urgent, name="urgent")  # noqa: SLF001  (kept from programs, not from the package)
             return self._new(to, put)
 
@@ -173,7 +173,7 @@ class Queue15:
             if not life:
                 return tube.release(number, delay=wait)
             times = us_from_seconds(wait), us_from_seconds(life)
-            return perform_in(tube, lambda ctx: verbs.release(ctx, number, *times), name="release")
+            return perform_in(tube, lambda ctx: tasks.release(ctx, number, *times), name="release")
 
         return self._settled(task_id, verb, held=True)
 
@@ -188,7 +188,7 @@ class Queue15:
 
         Commits: 1. Conflicts only with commits that end this lease.
         """
-        return self._changed(task_id, "requeue", verbs.requeue)
+        return self._changed(task_id, "requeue", tasks.requeue)
 
     def done(self, task_id: int, *data: Any) -> Task15:
         """Keep a held task in state done, with these fields (JSON values) as its data; return it.
@@ -203,7 +203,7 @@ class Queue15:
         Commits: 1. Conflicts only with commits that end this lease.
         """
         return self._changed(
-            task_id, "done", lambda ctx, number: verbs.done(ctx, number, list(data))
+            task_id, "done", lambda ctx, number: tasks.done(ctx, number, list(data))
         )
 
     # -- both ---------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def _counted(ctx: TubeContext, groups: list[DueGroup], back: int, deleted: int) 
     ended = Counter[str]()
     for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
         count = min(group.count, deleted if group.over else back)
-        event = TIMERS[group.state].event
+        event = TIMERS[group.state]
         if event is not None:
             ctx.events.count(event, count)
         if group.over:
@@ -139,7 +139,7 @@ def _queue_events(ctx: TubeContext, rows: list[StoredTask], after: list[StoredTa
     """Keep the events by time of some rows for the callback."""
     by_id = {row.task_id: row for row in after}
     for row in rows:
-        now, event = by_id.get(row.task_id), TIMERS[row.state].event
+        now, event = by_id.get(row.task_id), TIMERS[row.state]
         is_delayed = now is not None and now.state is TaskState.DELAYED
         if event is not None:
             state = TaskState.DELAYED if is_delayed else TaskState.READY

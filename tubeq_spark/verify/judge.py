@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tubeq_spark.model.reports import Violation
 from tubeq_spark.model.takes import Rate, begun
 from tubeq_spark.storage.statement import PUTS, total_of
-from tubeq_spark.verify.rows import Row, changed, rows_of, tasks_of
-from tubeq_spark.verify.steps import TAKES, fault_of_step
+from tubeq_spark.verify.rows import TAKES, Row, changed, fault_of_step, rows_of, tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
