@@ -1,4 +1,4 @@
-"""A task as it is stored, its new row, and the state machine of tasks.
+"""A task as it is stored, the new rows of a put, and the state machine of tasks.
 
 The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.tube_table`), the
 sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
@@ -19,12 +19,15 @@ from tubeq_spark.clock import (
     seconds_from_us,
     us_from_seconds,
 )
-from tubeq_spark.model import json_payload
-from tubeq_spark.model.options import TubeOptions, rank_of
-from tubeq_spark.task import Task, TaskState
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model import json_payload, validation
+from tubeq_spark.model.options import PUT_OPTIONS, TubeOptions, put_options, rank_of
+from tubeq_spark.task import PutItem, Task, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tubeq_spark.model.tube_types import Driver
 
 log = logging.getLogger(__name__)
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
@@ -227,3 +230,72 @@ def new_task(
         rank=pri if tube.aging is None else rank_of(now_us, pri, limited_us(tube.aging)),
         trace=trace,
     )
+
+
+# -- the new rows of a put -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutCall:
+    """The arguments of one put: items and options as given, its timeout, and the span in which it is called."""
+
+    items: list[Any]
+    options: dict[str, Any]
+    timeout: float
+    trace: str | None = None
+
+
+def put_call(
+    items: Iterable[Any], options: dict[str, Any], driver: Driver, trace: str | None = None
+) -> PutCall:
+    """Check the arguments of a put, except the items and their options.
+
+    Raises:
+        InvalidOptionError: `timeout` is bad, or tubes of this type have no capacity; or one `unique` is for several items.
+        TypeError: An unknown option, or `items` is one text or mapping.
+    """
+    if isinstance(items, str | bytes | dict):
+        msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
+        raise TypeError(msg)
+    own = {name: value for name, value in options.items() if value is not None}
+    given = own.pop("timeout", None)
+    unknown = options.keys() - PUT_OPTIONS.keys() - {"timeout"}
+    if unknown:
+        msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
+        raise TypeError(msg)
+    seconds = 0.0 if given is None else validation.seconds("timeout", given)
+    if seconds and not driver.limited:
+        validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
+    given_items = list(items)
+    if len(given_items) > 1 and "unique" in own:
+        # Only the first item would be added.
+        validation.refuse("unique", own["unique"], "given to each PutItem, as there are several")
+    return PutCall(given_items, own, seconds, trace)
+
+
+def prepare(
+    call: PutCall, driver: Driver, tube: TubeOptions, encode: Callable[[Any], Any], now_us: int
+) -> list[StoredTask]:
+    """Check all items of a call before anything is written; return their rows. Their ttl begins now.
+
+    Raises:
+        InvalidOptionError: An item is bad.
+    """
+    has = (driver.put_options, driver.name)
+    defaults = put_options(call.options, *has) if call.options else {}
+    rows = []
+    for place, item in enumerate(call.items):
+        payload, put = item, defaults
+        try:
+            if isinstance(item, PutItem):
+                own = {name: getattr(item, name) for name in PUT_OPTIONS}
+                payload = item.data
+                put = {**defaults, **put_options(own, *has)}
+            data = encode(payload)
+        except InvalidOptionError as error:
+            if len(call.items) == 1:
+                raise
+            msg = f"items[{place}]: {error}"
+            raise InvalidOptionError(msg) from None
+        rows.append(new_task(put, tube, data, now_us, call.trace))
+    return rows

@@ -31,9 +31,8 @@ from tubeq_spark.admin.tubes import context_of, perform_in
 from tubeq_spark.clock import from_us, plus
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model import validation
-from tubeq_spark.model.arguments import PutCall
 from tubeq_spark.model.changes import Become
-from tubeq_spark.model.stored_task import StoredTask, after_giving_back
+from tubeq_spark.model.stored_task import PutCall, StoredTask, after_giving_back
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.model.validation import PRI_MAX
 from tubeq_spark.storage.expression import integer

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.clock import US
-from tubeq_spark.model import arguments
+from tubeq_spark.model import stored_task
 from tubeq_spark.model.ids import BUCKETS, Numbering, hash_of, rows_of, spread
 from tubeq_spark.model.validation import was_dropped
 from tubeq_spark.payloads.arrow_values import refuse_large
@@ -34,8 +34,7 @@ from tubeq_spark.verbs.maintain import compact_crowded
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tubeq_spark.model.arguments import PutCall
-    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import PutCall, StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected, PutIdentity, Source, WrittenRows
     from tubeq_spark.task import Task
@@ -57,7 +56,7 @@ def prepare(ctx: TubeContext, call: PutCall) -> list[StoredTask]:
         InvalidOptionError: An item is bad.
     """
     now_us = ctx.queue.now_us()
-    rows = arguments.prepare(call, ctx.tube_type, ctx.record.options, ctx.codec.encode, now_us)
+    rows = stored_task.prepare(call, ctx.tube_type, ctx.record.options, ctx.codec.encode, now_us)
     require_small(ctx, [row.data for row in rows])
     if rows:
         ctx.queue.session.start_beating()
