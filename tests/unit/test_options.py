@@ -43,7 +43,7 @@ NO_TUBE_OPTIONS = {name: NO_PUT_OPTIONS[name] for name in ("pri", "ttl", "ttr", 
     "parallel": [*NO_COUNTS, 1.0, Fraction(1)],
     "most_taken": NO_COUNTS,
     "storage_mode": [*no.NO_STORAGE_MODES, "memory"],
-    "schema": ["", " ", 1, True],
+    "schema": ["", 1, True],
     "change_feed": no.NO_BOOLEANS,
     "temporary": no.NO_BOOLEANS,
 }

@@ -151,8 +151,6 @@ def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[in
 
 #: A lease is extended only by what the expected duration of the commit exceeds this share of the ttr (one to this many).
 UNNOTICED: Final = 8
-#: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
-_MOST = (3, 4)
 #: The longest extension of a lease, in microseconds. Slower takes renew their leases.
 _LONGEST = 300 * US
 
@@ -182,8 +180,8 @@ def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -
     """Whether most of the ttr is left in a lease."""
     if next_event_us is None or ttr_us is None:
         return True
-    part, whole = _MOST
-    return not due(next_event_us, now_us) and (next_event_us - now_us) * whole >= ttr_us * part
+    # A consumer gets at least three quarters of the ttr; otherwise the lease is renewed first.
+    return not due(next_event_us, now_us) and (next_event_us - now_us) * 4 >= ttr_us * 3
 
 
 class Headroom:

@@ -248,13 +248,6 @@ def text(argument: str, value: Any) -> str:
     return value
 
 
-def ddl(argument: str, value: Any) -> str:
-    """The columns of a typed payload; the engine reads them."""
-    if not (isinstance(value, str) and value.strip()):
-        refuse(argument, value, "the DDL of the payload's columns, such as 'url STRING, n INT'")
-    return value
-
-
 def moment(argument: str, value: Any) -> dt.datetime:
     """A moment with a time zone."""
     if not isinstance(value, dt.datetime) or value.tzinfo is None:

@@ -20,7 +20,7 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.json_payload import DEPTH_MAX, is_bad_json, is_utf8
 from tubeq_spark.model.options import MOST_RANK, TubeOptions
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
-from tubeq_spark.payloads.arrow_values import decoded, is_bad, places
+from tubeq_spark.payloads.arrow_values import decoded, is_bad, is_outside, places
 from tubeq_spark.payloads.types import described, is_text, sql_name, stored_type
 from tubeq_spark.payloads.values import assigned, bad_row, misfit
 from tubeq_spark.task import TaskState
@@ -281,13 +281,6 @@ def _is_bad_name(texts: pa.ChunkedArray, most: int) -> bool:
     return not is_utf8(texts) or (pc.max(pc.binary_length(texts)).as_py() or 0) > most
 
 
-def _is_outside(column: pa.ChunkedArray, least: float, most: float) -> bool:
-    """Whether a column has numbers that are not in a range."""
-    numbers = column.cast(pa.float64(), safe=False)
-    inside = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
-    return not pc.all(inside, min_count=0).as_py()
-
-
 def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Check a column of an option, and convert it to the option's type."""
     if name in NAMES:
@@ -295,6 +288,9 @@ def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         most = KEY_BYTES if name == "unique" else sys.maxsize
         _check(name, texts, functools.partial(_is_bad_name, most=most), ALLOWED[name])
         return texts
-    is_outside = functools.partial(_is_outside, least=LEAST[name], most=MOST[name])
-    _check(name, column, is_outside, ALLOWED[name])
+
+    def is_bad_number(rows: pa.ChunkedArray) -> bool:
+        return is_outside(rows.cast(pa.float64(), safe=False), LEAST[name], MOST[name])
+
+    _check(name, column, is_bad_number, ALLOWED[name])
     return column.cast(pa.int32() if name == "pri" else pa.float64(), safe=False)

@@ -9,7 +9,6 @@ between whole numbers and the others. The same holds for columns of Arrow tables
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import json_payload
+from tubeq_spark.model.validation import shown
 from tubeq_spark.payloads.arrow_values import first_bad, places
 from tubeq_spark.payloads.types import (
     described,
@@ -39,13 +39,6 @@ _CASTS = {
 NO_VALUE = (pa.ArrowException, ValueError, OverflowError, TypeError, KeyError)
 #: Sequences that are no lists.
 _NO_ITEMS = (str, bytes, bytearray, memoryview)
-_REPR = reprlib.Repr()
-_REPR.maxother = _REPR.maxstring = 60
-
-
-def shown(value: Any) -> str:
-    """A value for a message, shortened if it is long."""
-    return _REPR.repr(value)
 
 
 class PayloadCodec:
