@@ -22,12 +22,11 @@ from tubeq_spark.clock import (
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import json_payload, validation
 from tubeq_spark.model.options import PUT_OPTIONS, TubeOptions, put_options, rank_of
+from tubeq_spark.model.tube_types import AGED, Driver, OrderPosition
 from tubeq_spark.task import PutItem, Task, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from tubeq_spark.model.tube_types import Driver
 
 log = logging.getLogger(__name__)
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
@@ -192,6 +191,13 @@ class StoredTask:
 def session_of(owner: str | None) -> str | None:
     """The session of an owner, without its epoch."""
     return None if owner is None else owner.partition("/")[0]
+
+
+def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:
+    """The position of a task in an order."""
+    if order == AGED:
+        return OrderPosition(row.rank, row.task_id)
+    return OrderPosition(row.pri if "pri" in order else 0, row.task_id)
 
 
 def new_task(
