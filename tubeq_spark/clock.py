@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Clock", "SystemClock"]
-
 
 @runtime_checkable
 class Clock(Protocol):

@@ -13,8 +13,6 @@ from tubeq_spark.model import validation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["QueueConfig"]
-
 #: The environment variable with the durability of new locations.
 DURABILITY = "TUBEQ_DURABILITY"
 
@@ -25,12 +23,12 @@ _SKEW = 2.0
 class Durability(StrEnum):
     """The commits to local files that a power cut may lose."""
 
+    #: Nothing that a verb has reported: it returns when its commit is on the disk.
     COMMIT = "commit"
-    """Nothing that a verb has reported: it returns when its commit is on the disk."""
+    #: The last second: each table is consistent, and is written to the disk once a second.
     TABLE = "table"
-    """The last second: each table is consistent, and is written to the disk once a second."""
+    #: Everything that the system has not written by itself, and perhaps the table with it.
     NONE = "none"
-    """Everything that the system has not written by itself, and perhaps the table with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

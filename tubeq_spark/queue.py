@@ -17,7 +17,7 @@ from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
 from tubeq_spark.model import validation
 from tubeq_spark.model.arguments import check_new, check_settings, register_driver
-from tubeq_spark.model.ids import require_ids
+from tubeq_spark.model.ids import require_ids, tick_at
 from tubeq_spark.observe import health, notebook, statistics
 from tubeq_spark.payloads.ddl import check_payload
 from tubeq_spark.runtime.context import TubeContext, left_out
@@ -184,7 +184,7 @@ class Queue:
         clock = SystemClock() if clock is None else clock
         if not isinstance(clock, Clock):
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
-        require_ids(to_us(clock.now()))
+        require_ids(tick_at(to_us(clock.now())))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
         self._engines = make_engines()
         self._storage_options = self._engines.storage_options

@@ -11,8 +11,6 @@ from tubeq_spark.markup import fields
 if TYPE_CHECKING:
     import datetime as dt
 
-__all__ = ["PutItem", "PutResult", "Task", "TaskState"]
-
 #: The most characters of a payload that a notebook shows.
 _SHOWN = 1_000
 

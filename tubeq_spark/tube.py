@@ -31,7 +31,7 @@ from tubeq_spark.batch import Batch
 from tubeq_spark.errors import CommitUnknownError, StoreError, TaskNotFoundError
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.failures import GivenError, GivenErrors, error_texts
-from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.stored_task import StoredTask, put_call
 from tubeq_spark.model.takes import TakeRequest, take_request
 from tubeq_spark.observe import notebook, statistics
 from tubeq_spark.observe.minutes import Minutes, count_minutes
@@ -272,7 +272,7 @@ class Tube:
         Commits: as `put`, for any number of items; none without items.
         """
         trace = self._ctx.queue.traces.current()
-        call = arguments.put_call(items, options, self._ctx.tube_type, trace)
+        call = put_call(items, options, self._ctx.tube_type, trace)
 
         def attempt(ctx: TubeContext) -> list[Task] | None:
             # The rows are prepared again for each try, because the ttl of a task begins when it is put.
@@ -373,8 +373,7 @@ class Tube:
         span = self._ctx.queue.traces.current()
 
         def verb(ctx: TubeContext) -> PutResult:
-            rows = put_rows.checked_rows(ctx, as_table(table))
-            return put_rows.put_arrow(ctx, rows, identity, span)
+            return put_rows.put_arrow(ctx, as_table(table), identity, span)
 
         return self._put(verb)
 

@@ -56,7 +56,7 @@ REFUSED: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
             *({name: value} for name, value in (BAD_PUT | {"capacity": 1}).items()),
             *(
                 {"schema": schema}
-                for schema in ("not a ddl ((", "", "a NOSUCHTYPE", "a INT, A INT")
+                for schema in ("not a ddl ((", "", " ", "a NOSUCHTYPE", "a INT, A INT")
             ),
             *({name: 1} for name in ("change_feed", "temporary", "if_not_exists")),
             *({"max_attempts": 0}, {"storage_mode": "foo"}, {"on_task_change": "print"}),

@@ -610,9 +610,9 @@ def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
         (["--location=gs://bucket/queue", "tubes"], 3, "failed: None"),
         (["--location=main.q", "--engine=native", "tubes"], 3, "main.q is a schema of a catalog"),
         (
-            ["--location=q", "--engine=native", "create", "t", "--schema=n VARCHAR(3)"],
+            ["--location=q", "--engine=native", "create", "t", "--schema=n TIMESTAMP_NTZ"],
             3,
-            "schema='n VARCHAR(3)': VARCHAR needs a Spark session: ",
+            "schema='n TIMESTAMP_NTZ': TIMESTAMP_NTZ needs a Spark session: ",
         ),
     ],
 )

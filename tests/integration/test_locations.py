@@ -20,7 +20,6 @@ TYPED: dict[str, tuple[str, dict[str, object]]] = {
         "n INT NOT NULL COMMENT 'a number', inner STRUCT<m: INT>",
         {"n": 1, "inner": {"m": 2}},
     ),
-    "lengths": ("code CHAR(3), name VARCHAR(5)", {"code": "abc", "name": "de"}),
 }
 
 

@@ -50,8 +50,7 @@ GRID = [
 
 def is_due(row: StoredTask) -> bool:
     """Whether time has changed the row: it is no longer what it is stored as."""
-    timer = TIMERS[row.state]
-    return due(row.next_event if timer.event is not None else row.expires_at, NOW)
+    return due(row.expires_at if TIMERS[row.state] is None else row.next_event, NOW)
 
 
 def expected(row: StoredTask, max_attempts: int | None) -> dict[str, Any]:

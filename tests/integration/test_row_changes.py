@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def as_table(rows: list[StoredTask]) -> pa.Table:
     """Rows as a tube's table has them."""
-    names = [field.name for field in fields(StoredTask) if not field.name.startswith("_")]
+    names = [field.name for field in fields(StoredTask)]
     values: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in names}
     values["claim"] = values.pop("take_id")
     values["state"] = [state.value for state in values["state"]]

@@ -34,7 +34,7 @@ def test_create_tube_with_columns_that_no_table_has_is_refused(
     assert "bad" not in queue.tubes()
 
 
-@pytest.mark.parametrize("kind", ["VARCHAR(3)", "CHAR(3)", "ARRAY<TIMESTAMP_NTZ>"])
+@pytest.mark.parametrize("kind", ["TIMESTAMP_NTZ", "ARRAY<TIMESTAMP_NTZ>"])
 def test_create_tube_with_a_type_that_only_spark_makes_says_so(queue: Queue, kind: str) -> None:
     with pytest.raises(StoreError, match="needs a Spark session: create the tube with one"):
         queue.create_tube("bad", schema=f"a {kind}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tubeq_spark.model.takes import ReadySegment, segments_of_group
+from tubeq_spark.model.takes import segments_of_group
 from tubeq_spark.storage.rows import FileInOrder, ToldFile
 from tubeq_spark.storage.tables.counts import UntoldError, ready_segments
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
@@ -14,12 +14,12 @@ from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 TUBE, NOW = 7, 1_000
 
 
-def of_rows(*rows: int) -> list[ReadySegment]:
+def of_rows(*rows: int) -> list[tuple[int, int]]:
     """Segments 0, 1 and so on, with so many tasks."""
-    return [ReadySegment(segment, count) for segment, count in enumerate(rows)]
+    return list(enumerate(rows))
 
 
-def chosen(found: list[ReadySegment], wanted: int, rivals: int) -> set[tuple[int, ...]]:
+def chosen(found: list[tuple[int, int]], wanted: int, rivals: int) -> set[tuple[int, ...]]:
     """What many sessions read; () is the first tasks."""
     return {tuple(segments_of_group(found, wanted, rivals, f"session-{n}")) for n in range(200)}
 
@@ -63,12 +63,12 @@ def file(segment: int, *least: int, rows: int = 5, **values: Any) -> FileInOrder
 
 
 def segments(*files: FileInOrder) -> list[int]:
-    return [head.segment for head in ready_segments(files, TUBE, NOW)[1]]
+    return [segment for segment, _ in ready_segments(files, TUBE, NOW)[1]]
 
 
 def test_heads_are_of_the_priority_of_the_first_and_count_a_segment_of_several_files_once() -> None:
     files = [file(3, 0, 1), file(4, 0, 4), file(3, 0, 9, rows=2), file(5, 1, 2)]
-    assert ready_segments(files, TUBE, NOW) == ((0,), [ReadySegment(3, 7), ReadySegment(4, 5)])
+    assert ready_segments(files, TUBE, NOW) == ((0,), [(3, 7), (4, 5)])
     assert chosen(ready_segments(files, TUBE, NOW)[1], wanted=5, rivals=1) == {(), (4,)}
 
 
@@ -102,6 +102,6 @@ def test_heads_when_a_file_has_other_rows_leave_it_out(said: str) -> None:
 
 def test_heads_when_a_tube_has_no_priorities_compare_none_and_without_bounds_are_not_told() -> None:
     told = ToldFile(5, {"tube": TUBE, "segment": 3, "state": "r"}, {})
-    assert ready_segments([FileInOrder((1,), told)], TUBE, NOW) == ((), [ReadySegment(3, 5)])
+    assert ready_segments([FileInOrder((1,), told)], TUBE, NOW) == ((), [(3, 5)])
     with pytest.raises(UntoldError):
         ready_segments([FileInOrder(None, told)], TUBE, NOW)

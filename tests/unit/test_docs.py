@@ -56,18 +56,18 @@ def test_reference_when_compared_has_every_public_name() -> None:
 def test_table_of_changes_when_compared_is_that_of_the_transitions() -> None:
     page = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
     rows = re.findall(r"^\| (\w+) \| (.*?) ?\| (.*?) \| (.*?) \|$", page, re.MULTILINE)
-    by_time = {timer.event for timer in stored_task.TIMERS.values()} | {"ttl"}
+    by_time = {*stored_task.TIMERS.values(), "ttl"}
 
     def names(states: tuple[TaskState, ...]) -> str:
         return ", ".join("removed" if s is TaskState.DONE else s.name.lower() for s in states)
 
-    def by(move: stored_task.Transition) -> str:
-        return "time" if move.event in by_time else "who holds it" if move.by_holder else "anybody"
+    def by(event: str, move: stored_task.Transition) -> str:
+        return "time" if event in by_time else "who holds it" if move.by_holder else "anybody"
 
     assert rows[0] == ("change", "from", "to", "by")
     assert rows[1:] == [
-        (move.event, names(move.before), names(move.after), by(move))
-        for move in stored_task.TRANSITIONS.values()
+        (event, names(move.before), names(move.after), by(event, move))
+        for event, move in stored_task.TRANSITIONS.items()
     ]
 
 
@@ -151,8 +151,8 @@ def test_diagram_when_compared_is_that_of_the_transitions() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     names = {state: state.name.lower() for state in TaskState} | {TaskState.DONE: "[*]"}
     lines = [
-        f"    {names.get(before, '[*]')} --> {names[after]}: {move.event}"
-        for move in stored_task.TRANSITIONS.values()
+        f"    {names.get(before, '[*]')} --> {names[after]}: {event}"
+        for event, move in stored_task.TRANSITIONS.items()
         for before in move.before or (None,)
         for after in move.after
     ]

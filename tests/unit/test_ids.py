@@ -134,8 +134,8 @@ def test_numbers_after_the_last_id_are_refused_in_a_sentence() -> None:
         with pytest.raises(StoreError, match="no task ids after 2093-09-06"):
             reserve(3, NOW)
     with pytest.raises(StoreError, match="no task ids after 2093-09-06"):
-        require_ids(to_us(dt.datetime(2093, 9, 7, tzinfo=dt.UTC)))
-    require_ids(to_us(dt.datetime(2093, 9, 6, tzinfo=dt.UTC)))
+        require_ids(tick_at(to_us(dt.datetime(2093, 9, 7, tzinfo=dt.UTC))))
+    require_ids(tick_at(to_us(dt.datetime(2093, 9, 6, tzinfo=dt.UTC))))
 
 
 # -- segments ----------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from tubeq_spark.model import json_payload
 from tubeq_spark.model.json_payload import (
     DEPTH_MAX,
     UnreadableError,
-    bad_texts,
     decode,
     encode,
+    is_bad_json,
     is_payload,
 )
 
@@ -207,10 +207,10 @@ def column(*texts: str | None) -> pa.ChunkedArray:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:20]))
-def test_bad_texts_of_one_is_the_verdict_on_it(text: str) -> None:
+def test_bad_json_in_one_text_is_the_verdict_on_it(text: str) -> None:
     assert is_payload(text.encode("utf-8", "surrogatepass")) is TEXTS[text]
-    assert bad_texts(column(text)) == (not TEXTS[text])
-    assert bad_texts(column('{"x": 1}', text, "[2]")) == (not TEXTS[text])
+    assert is_bad_json(column(text)) == (not TEXTS[text])
+    assert is_bad_json(column('{"x": 1}', text, "[2]")) == (not TEXTS[text])
 
 
 PIECES = st.sampled_from(
@@ -246,26 +246,25 @@ def written(value: Any, ensure_ascii: bool) -> str:
         max_size=6,
     )
 )
-def test_bad_texts_of_any_is_the_sum_of_the_verdicts(texts: Sequence[str]) -> None:
-    assert bad_texts(column(*texts)) == sum(
+def test_bad_json_in_any_texts_is_one_of_the_verdicts(texts: Sequence[str]) -> None:
+    assert is_bad_json(column(*texts)) == any(
         not is_payload(text.encode("utf-8", "surrogatepass")) for text in texts
     )
 
 
-def test_bad_texts_of_what_is_no_utf8_is_counted() -> None:
+def test_bad_json_in_what_is_no_utf8_is_found() -> None:
     offsets = pa.array([0, 1, 4, 5], pa.int32()).buffers()[1]
     texts = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b'1"\xff"2')])
 
-    assert bad_texts(pa.chunked_array([texts])) == 1
+    assert is_bad_json(pa.chunked_array([texts])) == 1
 
 
-def test_bad_texts_of_plain_ones_looks_at_none_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_json_in_plain_texts_looks_at_none_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(text: bytes) -> bool:
         raise AssertionError(text)
 
     monkeypatch.setattr(json_payload, "is_payload", refuse)
     texts = [json.dumps({"url": f"http://example.org/{n}", "é": [n, None]}) for n in range(1_000)]
 
-    assert bad_texts(column(*texts)) == 0
-    monkeypatch.setattr(json_payload, "_PART", 10_000)
-    assert bad_texts(column(*texts)) == 0
+    assert is_bad_json(column(*texts)) == 0
+    assert is_bad_json(pa.chunked_array([texts[:7], [], texts[7:]])) == 0

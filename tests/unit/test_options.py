@@ -18,10 +18,9 @@ from tubeq_spark.clock import US
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError, SessionError
 from tubeq_spark.model import validation
-from tubeq_spark.model.arguments import PutCall, prepare
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.options import TubeOptions, put_options, tube_options
-from tubeq_spark.model.stored_task import new_task
+from tubeq_spark.model.stored_task import PutCall, new_task, prepare
 from tubeq_spark.model.takes import Rate
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.task import PutItem, TaskState
@@ -44,7 +43,7 @@ NO_TUBE_OPTIONS = {name: NO_PUT_OPTIONS[name] for name in ("pri", "ttl", "ttr", 
     "parallel": [*NO_COUNTS, 1.0, Fraction(1)],
     "most_taken": NO_COUNTS,
     "storage_mode": [*no.NO_STORAGE_MODES, "memory"],
-    "schema": ["", " ", 1, True],
+    "schema": ["", 1, True],
     "change_feed": no.NO_BOOLEANS,
     "temporary": no.NO_BOOLEANS,
 }

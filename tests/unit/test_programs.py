@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
@@ -212,8 +213,12 @@ NATIVE = "pip install 'tubeq-spark[native]"
         ),
     ],
 )
-def test_extra_of_a_clone_or_a_wheel_is_installed_from_there(origin: str, command: str) -> None:
-    assert how_to_install("native", origin=origin) == command
+def test_extra_of_a_clone_or_a_wheel_is_installed_from_there(
+    monkeypatch: pytest.MonkeyPatch, origin: str, command: str
+) -> None:
+    there = SimpleNamespace(read_text=lambda _: origin)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: there)
+    assert how_to_install("native") == command
 
 
 def test_missing_package_is_named_with_the_extras_that_bring_it(

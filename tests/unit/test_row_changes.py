@@ -109,15 +109,6 @@ def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
     assert rows_after([clause], [], source) == []
 
 
-def test_row_after_a_change_when_its_payload_was_decoded_is_not_decoded_again() -> None:
-    row = replace(GRID[0], data='{"a": 1}')
-    assert row.unreadable() is None
-
-    (after,) = rows_after([clause_of(TABLE, Every(), Move(9))], [row])
-
-    assert after._decoded is row._decoded
-
-
 @pytest.mark.parametrize("max_attempts", [None, 2])
 def test_rows_at_a_moment_are_those_that_are_written_by_hand(max_attempts: int | None) -> None:
     rows, state = [*GRID, *KEPT], replace(TABLE, max_attempts=max_attempts).state(NOW)

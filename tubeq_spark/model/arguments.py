@@ -1,4 +1,4 @@
-"""Checks the arguments of all verbs before anything is done."""
+"""Checks the arguments of verbs before anything is done; `stored_task` checks those of puts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,14 @@ from tubeq_spark.clock import FOREVER_S, us_from_seconds
 from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
-from tubeq_spark.model.options import (
-    PUT_OPTIONS,
-    TubeOptions,
-    given_options,
-    put_options,
-    tube_options,
-)
-from tubeq_spark.model.stored_task import StoredTask, new_task, state_of
+from tubeq_spark.model.options import TubeOptions, given_options, tube_options
+from tubeq_spark.model.stored_task import state_of
 from tubeq_spark.model.tube_types import BUILT_IN, Driver
-from tubeq_spark.task import PutItem, Task, TaskState
+from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+    from collections.abc import Collection, Mapping, MutableMapping
 
     from tubeq_spark.model.failures import ErrorTexts
 
@@ -35,72 +29,6 @@ if TYPE_CHECKING:
     Utubes: TypeAlias = str | int | Collection[str | int | None]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PutCall:
-    """The arguments of one put: items and options as given, its timeout, and the span in which it is called."""
-
-    items: list[Any]
-    options: dict[str, Any]
-    timeout: float
-    trace: str | None = None
-
-
-def put_call(
-    items: Iterable[Any], options: dict[str, Any], driver: Driver, trace: str | None = None
-) -> PutCall:
-    """Check the arguments of a put, except the items and their options.
-
-    Raises:
-        InvalidOptionError: `timeout` is bad, or tubes of this type have no capacity; or one `unique` is for several items.
-        TypeError: An unknown option, or `items` is one text or mapping.
-    """
-    if isinstance(items, str | bytes | dict):
-        msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
-        raise TypeError(msg)
-    own = {name: value for name, value in options.items() if value is not None}
-    given = own.pop("timeout", None)
-    unknown = options.keys() - PUT_OPTIONS.keys() - {"timeout"}
-    if unknown:
-        msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
-        raise TypeError(msg)
-    seconds = 0.0 if given is None else validation.seconds("timeout", given)
-    if seconds and not driver.limited:
-        validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
-    given_items = list(items)
-    if len(given_items) > 1 and "unique" in own:
-        # Only the first item would be added.
-        validation.refuse("unique", own["unique"], "given to each PutItem, as there are several")
-    return PutCall(given_items, own, seconds, trace)
-
-
-def prepare(
-    call: PutCall, driver: Driver, tube: TubeOptions, encode: Callable[[Any], Any], now_us: int
-) -> list[StoredTask]:
-    """Check all items of a call before anything is written; return their rows. Their ttl begins now.
-
-    Raises:
-        InvalidOptionError: An item is bad.
-    """
-    has = (driver.put_options, driver.name)
-    defaults = put_options(call.options, *has) if call.options else {}
-    rows = []
-    for place, item in enumerate(call.items):
-        payload, put = item, defaults
-        try:
-            if isinstance(item, PutItem):
-                own = {name: getattr(item, name) for name in PUT_OPTIONS}
-                payload = item.data
-                put = {**defaults, **put_options(own, *has)}
-            data = encode(payload)
-        except InvalidOptionError as error:
-            if len(call.items) == 1:
-                raise
-            msg = f"items[{place}]: {error}"
-            raise InvalidOptionError(msg) from None
-        rows.append(new_task(put, tube, data, now_us, call.trace))
-    return rows
 
 
 def release(delay: Any, error: ErrorTexts | None, driver: Driver) -> Release:

@@ -164,33 +164,11 @@ class Release:
     error: ErrorTexts | None = None
     by_backoff: bool = False
 
-    def delay(self, backoff: Backoff | None) -> int | Backoff | None:
-        """The delay in a tube with this backoff."""
-        if not self.by_backoff or self.error is None or backoff is None:
-            return self.delay_us
-        return backoff
-
-
-def released(
-    dest: int,
-    delay_us: int | Backoff | None,
-    now_us: int,
-    error: ErrorTexts | None = None,
-    event: str = "release",
-) -> GiveBack:
-    """The change of a released row: it becomes ready, delayed, or buried if its attempts are used up.
-
-    Args:
-        dest: A fresh segment.
-        delay_us: The delay in microseconds; 0 is none, `None`: never, a backoff computes it from the attempts, or
-            is none if all its delays are 0.
-        now_us: The moment.
-        error: Its error; `None` keeps the last error.
-        event: The event for the change feed.
-    """
-    if isinstance(delay_us, Backoff) and not delay_us.delays:
-        delay_us = 0
-    return GiveBack(dest, event=event, error=error, delay_us=delay_us, now_us=now_us)
+    def give_back(self, dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
+        """The change of released rows, which move to a fresh segment, in a tube with this backoff."""
+        by_backoff = self.by_backoff and self.error is not None and backoff is not None
+        delay_us = backoff if by_backoff else self.delay_us
+        return GiveBack(dest, error=self.error, delay_us=delay_us, now_us=now_us)
 
 
 def lease_ended(dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
@@ -201,7 +179,7 @@ def lease_ended(dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
         now_us: The moment at which the end is written.
         backoff: The backoff of the tube.
     """
-    return released(dest, backoff or 0, now_us, LEASE_ENDED, "ttr")
+    return GiveBack(dest, event="ttr", error=LEASE_ENDED, delay_us=backoff or 0, now_us=now_us)
 
 
 def errors_of(change: Change) -> Mapping[int, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import re
@@ -49,9 +48,9 @@ def reason_of(error: BaseException) -> str:
 
 def _text(error: BaseException) -> str:
     # A Java error requests its text from the JVM, whose connection may be closed.
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         return str(error)
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         return str(error.args[0])
     return ""
 
@@ -66,17 +65,15 @@ def _trace(error: BaseException) -> str:
     return trace if isinstance(trace, str) else ""
 
 
-def how_to_install(*extras: str, origin: str | None = None) -> str:
-    """Return the command that installs extras.
+def how_to_install(*extras: str) -> str:
+    """Return the command that installs extras. After an installation from a clone or a wheel it needs no package index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415  is slow
 
-    Args:
-        *extras: Their names.
-        origin: The contents of `direct_url.json` of an installation from a clone or a wheel; by
-            default those of this installation. The command then needs no package index.
-    """
-    place = _place(origin)
-    wanted = f"{_NAME}[{','.join(extras)}]"
-    return f"pip install '{wanted} @ {place}'" if place else f"pip install '{wanted}'"
+    place = ""
+    with suppress(PackageNotFoundError, ValueError, KeyError):
+        url = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")["url"]
+        place = f" @ {url}" if url.startswith("file:") else ""
+    return f"pip install '{_NAME}[{','.join(extras)}]{place}'"
 
 
 def missing(error: ModuleNotFoundError, *extras: str) -> ModuleNotFoundError:
@@ -84,16 +81,3 @@ def missing(error: ModuleNotFoundError, *extras: str) -> ModuleNotFoundError:
     package = (error.name or "").partition(".")[0]
     said = f"{package} is not installed: {how_to_install(*extras)}"
     return ModuleNotFoundError(said, name=error.name, path=error.path)
-
-
-def _place(origin: str | None) -> str:
-    """The URL of the clone or wheel; empty if the package came from an index."""
-    if origin is None:
-        from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415  is slow
-
-        with suppress(PackageNotFoundError):
-            origin = distribution(_NAME).read_text("direct_url.json")
-    with suppress(ValueError, AttributeError):
-        url = json.loads(origin or "{}").get("url", "")
-        return url if isinstance(url, str) and url.startswith("file:") else ""
-    return ""

@@ -52,7 +52,7 @@ class Backoff:
     together; it is computed from the task's id. After the hundredth attempt the delay stays the same.
 
     Attributes:
-        first: Seconds after the first attempt, >= 0.
+        first: Seconds after the first attempt, > 0.
         factor: By how much each delay is longer than the one before, >= 1.
         most: Seconds of the longest delay, >= `first`.
         jitter: Part of the delay by which it may be longer or shorter, 0 to 1.
@@ -68,8 +68,8 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Check the ranges, and convert the values to plain numbers, because they are stored as JSON."""
-        for name in ("first", "most"):
-            object.__setattr__(self, name, validation.seconds(name, getattr(self, name)))
+        object.__setattr__(self, "first", validation.lease("first", self.first))
+        object.__setattr__(self, "most", validation.seconds("most", self.most))
         for name in ("factor", "jitter"):
             object.__setattr__(self, name, validation.number(name, getattr(self, name)))
         if self.factor < 1:
@@ -82,11 +82,6 @@ class Backoff:
     def steps(self) -> Sequence[tuple[int, int]]:
         """The delay after each attempt, and its jitter, in microseconds. The last is for all later attempts, too."""
         return _steps(self)
-
-    @property
-    def delays(self) -> bool:
-        """Whether any of its delays is longer than 0."""
-        return self.steps()[-1] != (0, 0)
 
     def delay_us(self, attempts: int, task_id: int) -> int:
         """The microseconds before a task is tried again. `storage.tables.row_clauses` renders the same.
@@ -107,7 +102,7 @@ class Backoff:
 def _steps(backoff: Backoff) -> Sequence[tuple[int, int]]:
     most, delay = min(backoff.most, FOREVER_S), min(backoff.first, FOREVER_S)
     delays = [delay]
-    while len(delays) < _STEPS and 0 < delay < most and backoff.factor > 1:
+    while len(delays) < _STEPS and delay < most and backoff.factor > 1:
         delay = min(delay * backoff.factor, most)
         delays.append(delay)
     return tuple((round(each * US), round(each * backoff.jitter * US)) for each in delays)
@@ -150,7 +145,8 @@ def error_text(error: GivenError) -> str | None:
     text = headline(error)
     if isinstance(error, BaseException) and error.__traceback__ is not None:
         text += "\n" + trace_of(error)
-    return _shortened(_storable(text))
+    # Every engine can store a text without lone surrogates and NUL.
+    return _shortened(text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00"))
 
 
 def trace_of(error: BaseException) -> str:
@@ -177,11 +173,6 @@ def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:
             validation.refuse("error", shown, f"with the error of task {task_id}")
         texts[task_id] = text
     return texts
-
-
-def _storable(text: str) -> str:
-    """A text that every engine can store: without lone surrogates and NUL."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _shortened(text: str) -> str:

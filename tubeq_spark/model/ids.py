@@ -39,16 +39,12 @@ def tick_at(now_us: int) -> int:
     return max(0, (now_us - _START_US) // 1000) * _POSITIONS
 
 
-def require_ids(now_us: int) -> None:
-    """Refuse a time for which ids do not exist.
+def require_ids(tick: int) -> None:
+    """Refuse a tick for which ids do not exist.
 
     Raises:
         StoreError: It is after September 2093.
     """
-    _require_below(tick_at(now_us))
-
-
-def _require_below(tick: int) -> None:
     if tick >= _TICKS:
         last = _START + dt.timedelta(milliseconds=_MILLISECONDS - 1)
         msg = (
@@ -135,7 +131,7 @@ class Numbers:
         """
         with self._lock:
             first = max(self._next_task, tick_at(now_us), self._after(after))
-            _require_below(first + count - 1)
+            require_ids(first + count - 1)
             if first + count > self.bound:
                 return None
             self._next_task = first + count
@@ -149,7 +145,7 @@ class Numbers:
         """
         with self._lock:
             first = max(self._next_segment, tick_at(now_us))
-            _require_below(first + count - 1)
+            require_ids(first + count - 1)
             if first + count > self.bound:
                 return None
             self._next_segment = first + count

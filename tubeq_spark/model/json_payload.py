@@ -33,13 +33,12 @@ _ALLOWED = (
     f"at most {DEPTH_MAX} deep"
 )
 _CONTAINERS = (dict, list, tuple)
+_COMPACT: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
 #: Parts of texts that must be checked one by one: escapes of surrogates, numbers that are or may be infinite, and NUL,
 #: at which a parser in C may end.
 _SUSPICIOUS = r"\x00|\\u[dD][89a-fA-F]|(?:^|[:,\[\s])-?(?:NaN|Inf|[0-9.]+[eE]\+?[0-9]{3})"
 #: A number of this many digits may be infinite with an exponent of two digits, or have more digits than Python reads.
 _DIGITS = 200
-#: The approximate bytes of texts that are parsed at once.
-_PART = 32 << 20
 #: The block size of the parser. No text may be longer.
 _BLOCK = 1 << 20
 
@@ -54,62 +53,54 @@ def encode(data: Any) -> str:
     Raises:
         InvalidOptionError: The payload is not a JSON value, is nested too deep, or has a text that UTF-8 cannot encode.
     """
-    try:
-        _check(data)
-        text = _with_stack(
-            lambda: json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        )
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        path, value = _bad_part(data)
+    bad, text = _bad_part(data, leaves=False), ""
+    if bad is None:
+        try:
+            text = _with_stack(lambda: json.dumps(data, **_COMPACT))
+            text.encode()
+        except (TypeError, ValueError, RecursionError):
+            bad = _bad_part(data, leaves=True) or ("", data)
+    if bad is not None:
+        path, value = bad
         # The message has only the type, because repr of a cyclic or hostile object may fail or never end.
         refuse(f"data{path}", type(value), _ALLOWED)
     return text
 
 
-def _bad_part(data: Any) -> tuple[str, Any]:
-    """The first part of a payload that is not a JSON value, with its path."""
+def _bad_part(data: Any, *, leaves: bool) -> tuple[str, Any] | None:
+    """The first part of a payload that is not a JSON value, with its path; without `leaves` only a container or a key.
+
+    json.dumps converts keys like 1 or None to text, and they would not come back equal. A cycle is too deep.
+    """
     found = [("", data, 1)]
     while found:
         path, value, depth = found.pop()
         if not isinstance(value, _CONTAINERS):
-            if not _is_plain(value):
+            if leaves and not _is_plain(value):
                 return path, value
             continue
         if depth > DEPTH_MAX:
-            break
+            return "", data
         if isinstance(value, dict):
             for key in value:
-                if not isinstance(key, str) or not _is_plain(key):
+                if not isinstance(key, str) or (leaves and not _is_plain(key)):
                     return f", a key{' of ' if path else ''}{path}", key
-        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        items = value.items() if isinstance(value, dict) else enumerate(value)
         # The search is depth-first, so that a value which contains itself is soon too deep.
-        found += [(f"{path}[{key!r}]", item, depth + 1) for key, item in reversed(items)]
-    return "", data
+        found += [
+            (f"{path}[{key!r}]", item, depth + 1)
+            for key, item in reversed(list(items))
+            if leaves or isinstance(item, _CONTAINERS)
+        ]
+    return None
 
 
 def _is_plain(value: Any) -> bool:
     try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(value, **_COMPACT).encode()
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _check(data: Any) -> None:
-    # json.dumps converts keys like 1 or None to text, and they would not come back equal. A cycle is too deep. The
-    # last container found is searched first, so that the list stays short for a wide payload.
-    found = [(data, 1)] if isinstance(data, _CONTAINERS) else []
-    while found:
-        value, depth = found.pop()
-        if depth > DEPTH_MAX:
-            raise ValueError(depth)
-        if isinstance(value, dict):
-            for key in value:
-                if not isinstance(key, str):
-                    raise TypeError(key)
-        items = value.values() if isinstance(value, dict) else value
-        found.extend((item, depth + 1) for item in items if isinstance(item, _CONTAINERS))
 
 
 def decode(text: str) -> Any:
@@ -147,16 +138,15 @@ def _with_stack(work: Callable[[], T]) -> T:
         return other.submit(work).result()
 
 
-def bad_texts(column: pa.ChunkedArray) -> int:
-    """The number of texts of a column that are NULL, or that a put would refuse."""
-    texts = column.drop_null()
-    bad: int = len(column) - len(texts)
-    if not len(texts):
-        return bad
+def is_bad_json(column: pa.ChunkedArray) -> bool:
+    """Whether a column has texts that are NULL, or that a put would refuse."""
+    if column.null_count or not len(column):
+        return bool(column.null_count)
+    texts = column
     if is_utf8(texts) and _are_parsed(texts):
         texts = texts.filter(_suspicious(texts))
     # The texts are read as bytes, because Python cannot represent invalid UTF-8 as text.
-    return bad + sum(not is_payload(text) for text in texts.cast(pa.large_binary()).to_pylist())
+    return not all(map(is_payload, texts.cast(pa.large_binary()).to_pylist()))
 
 
 def is_utf8(column: pa.ChunkedArray) -> bool:
@@ -181,16 +171,13 @@ def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _are_parsed(texts: pa.ChunkedArray) -> bool:
     """Whether each text is one JSON value; False also if the parser cannot tell."""
-    size = pc.sum(pc.binary_length(texts)).as_py()
-    rows = max(1, _PART * len(texts) // max(size, 1))
-    parts = range(0, len(texts), rows)
     try:
-        return all(_is_parsed(texts.slice(at, rows)) for at in parts)
+        return all(map(_is_parsed, texts.chunks))
     except pa.ArrowException:
         return False
 
 
-def _is_parsed(texts: pa.ChunkedArray) -> bool:
+def _is_parsed(texts: pa.StringArray) -> bool:
     # Each text is put into an object with a name that cannot be guessed. If each parsed object has this name, and
     # there are as many objects as texts, then no text has closed its object and begun another one.
     name = f"tubeq{secrets.token_hex(8)}"
@@ -208,18 +195,16 @@ def _is_parsed(texts: pa.ChunkedArray) -> bool:
         newlines_in_values=several,
         unexpected_field_behavior="ignore",
     )
-    chunks = [chunk for lines in (named, twice) for chunk in lines.chunks if len(chunk)]
-    return all(_has_objects(chunk, options) for chunk in chunks)
+    return all(_has_objects(lines, options) for lines in (named, twice) if len(lines))
 
 
 def _has_objects(lines: pa.StringArray, options: pj.ParseOptions) -> bool:
     """Whether each line is one object with the first of the columns."""
     lengths = pc.binary_length(lines)
     block = max(_BLOCK, 2 * pc.max(lengths).as_py())
-    _, offsets, texts = lines.buffers()
-    begin = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=lines.offset)[0].as_py()
     found = pj.read_json(
-        pa.BufferReader(texts.slice(begin, pc.sum(lengths).as_py())),
+        # The lines were just made, so their texts are the whole buffer.
+        pa.BufferReader(lines.buffers()[2].slice(0, pc.sum(lengths).as_py())),
         read_options=pj.ReadOptions(block_size=block),
         parse_options=options,
     )

@@ -83,8 +83,14 @@ class SessionView:
         If a session was marked dead and has begun a new epoch, the earlier epoch is included, because tubes may have
         tasks of it.
         """
-        ended = self._ended(now_us, skew_us)
-        return {f"{self.session}/{epoch}": until for epoch, until in ended.items()}
+        leases: dict[int, int] = {self.dead_epoch: 0} if self.dead_epoch else {}
+        for member in self.members:
+            leases[member.epoch] = max(leases.get(member.epoch, 0), member.lease_until or 0)
+        return {
+            f"{self.session}/{epoch}": until
+            for epoch, until in leases.items()
+            if not self.alive(now_us, skew_us, epoch)
+        }
 
     def may_come_back(self, now_us: int, skew_us: int = 0) -> bool:
         """Whether any of these may get a new lease. A closed member does not, nor an epoch that is marked as dead."""
@@ -92,16 +98,6 @@ class SessionView:
             m.live and m.epoch > self.dead_epoch and not self.alive(now_us, skew_us, m.epoch)
             for m in self.members
         )
-
-    def _ended(self, now_us: int, skew_us: int) -> dict[int, int]:
-        leases: dict[int, int] = {self.dead_epoch: 0} if self.dead_epoch else {}
-        for member in self.members:
-            leases[member.epoch] = max(leases.get(member.epoch, 0), member.lease_until or 0)
-        return {
-            epoch: until
-            for epoch, until in leases.items()
-            if not self.alive(now_us, skew_us, epoch)
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,6 @@ def _option(of: str, text: str, default: Any = None, check: Any = None, **more: 
     return field(default=default, metadata={"option": Option(of, text, check, **more)})
 
 
-def _either(*values: str) -> Callable[[str, Any], str]:
-    return partial(validation.one_of, allowed=values)
-
-
 @dataclass(frozen=True, slots=True)
 class TubeOptions(Mapping[str, Any]):
     """The options of a tube, readable as attributes and as a mapping. `None` sets no limit, or no default."""
@@ -75,10 +71,10 @@ class TubeOptions(Mapping[str, Any]):
         SUBQUEUES,
         "default or ready_buffer",
         "default",
-        _either("default", "ready_buffer"),
+        partial(validation.one_of, allowed=("default", "ready_buffer")),
         alterable=False,
     )
-    schema: str | None = _option(ALL, "DDL of a payload", None, validation.ddl, alterable=False)
+    schema: str | None = _option(ALL, "DDL of a payload", None, validation.text, alterable=False)
     max_attempts: int | None = _option(
         ALL, "Bury a failed task that was taken this many times", None, validation.attempts
     )
@@ -94,7 +90,10 @@ class TubeOptions(Mapping[str, Any]):
         SUBQUEUES, "Most takes from a sub-queue, such as 5/1s or 100/1m"
     )
     order: str = _option(
-        SUBQUEUES, "Order of sub-queues: fifo or fair", "fifo", _either("fifo", "fair")
+        SUBQUEUES,
+        "Order of sub-queues: fifo or fair",
+        "fifo",
+        partial(validation.one_of, allowed=("fifo", "fair")),
     )
     most_taken: int | None = _option(ALL, "Tasks of the tube that may be taken at a time")
     aging: float | None = _option(

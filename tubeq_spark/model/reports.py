@@ -67,11 +67,6 @@ class SweepReport:
     vacuumed: list[str] = field(default_factory=list)
 
     @property
-    def changed(self) -> int:
-        """Number of tasks that were readied, expired or released."""
-        return sum(t.readied + t.expired + t.released for t in self.tubes.values())
-
-    @property
     def idle(self) -> bool:
         """Whether the sweep found nothing to do and only read."""
         nothing = TubeSweep()

@@ -1,4 +1,4 @@
-"""A task as it is stored, its new row, and the state machine of tasks.
+"""A task as it is stored, the new rows of a put, and the state machine of tasks.
 
 The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.tube_table`), the
 sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
@@ -6,10 +6,9 @@ sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tubeq_spark.clock import (
     due,
@@ -20,12 +19,14 @@ from tubeq_spark.clock import (
     seconds_from_us,
     us_from_seconds,
 )
-from tubeq_spark.model import json_payload
-from tubeq_spark.model.options import TubeOptions, rank_of
-from tubeq_spark.task import Task, TaskState
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model import json_payload, validation
+from tubeq_spark.model.options import PUT_OPTIONS, TubeOptions, put_options, rank_of
+from tubeq_spark.model.tube_types import AGED, Driver, OrderPosition
+from tubeq_spark.task import PutItem, Task, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 log = logging.getLogger(__name__)
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
@@ -40,63 +41,39 @@ EVENTS: Final = (
 FAILING, WORKING = "failing", "working"
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """One transition of the state diagram.
 
     Attributes:
-        event: The verb; or `ttl`, `ttr` or `delay` for a change by time.
         before: The effective states from which it starts.
         after: The states to which it may lead.
         by_holder: Whether only the session that holds the task may do it.
     """
 
-    event: str
     before: tuple[TaskState, ...]
     after: tuple[TaskState, ...]
     by_holder: bool = False
 
 
+#: By the verb; or by `ttl`, `ttr` or `delay` for a change by time.
 TRANSITIONS: Final[dict[str, Transition]] = {
-    t.event: t
-    for t in (
-        Transition("put", (), (R, D)),
-        Transition("take", (R,), (T,)),
-        Transition("ack", (T,), (DONE,), by_holder=True),
-        Transition("release", (T,), (R, D, B), by_holder=True),
-        Transition("touch", (T,), (T,), by_holder=True),
-        Transition("bury", (R, T, D), (B,)),
-        Transition("kick", (B,), (R,)),
-        Transition("delete", (R, T, D, B), (DONE,)),
-        Transition("ttl", (R, B), (DONE,)),
-        Transition("ttr", (T,), (R, D, B)),
-        Transition("delay", (D,), (R,)),
-    )
+    "put": Transition((), (R, D)),
+    "take": Transition((R,), (T,)),
+    "ack": Transition((T,), (DONE,), by_holder=True),
+    "release": Transition((T,), (R, D, B), by_holder=True),
+    "touch": Transition((T,), (T,), by_holder=True),
+    "bury": Transition((R, T, D), (B,)),
+    "kick": Transition((B,), (R,)),
+    "delete": Transition((R, T, D, B), (DONE,)),
+    "ttl": Transition((R, B), (DONE,)),
+    "ttr": Transition((T,), (R, D, B)),
+    "delay": Transition((D,), (R,)),
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """The meaning of `next_event` for a stored state.
-
-    Attributes:
-        event: The event at `next_event`; `None` if the state does not wait for it.
-        becomes: The state after the event.
-    """
-
-    event: str | None
-    becomes: TaskState
-
-
-#: The stored states. A state with an event lasts until its `next_event`, and the ttl cannot end it before.
+#: The stored states, with the events that happen at `next_event`. A state with an event lasts until then, the ttl
+#: cannot end it before, and then the task is ready; if a lease has ended, perhaps buried.
 #: Done tasks are stored if the 1.5 dialect keeps them; only their ttl changes them by time.
-TIMERS: Final[dict[TaskState, Timer]] = {
-    R: Timer(None, R),
-    T: Timer("ttr", R),
-    D: Timer("delay", R),
-    B: Timer(None, B),
-    DONE: Timer(None, DONE),
-}
+TIMERS: Final[dict[TaskState, str | None]] = {R: None, T: "ttr", D: "delay", B: None, DONE: None}
 
 
 def state_of(text: str) -> TaskState | None:
@@ -154,8 +131,6 @@ class StoredTask:
     unique: str | None = None
     rank: int = 0
     trace: str | None = None
-    #: The payload that `unreadable` has decoded, for the next caller. It is used once, because a program may change it.
-    _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def held_by(self, owner: str, now_us: int) -> bool:
         """Whether `owner` holds it under a lease that has not ended."""
@@ -176,15 +151,9 @@ class StoredTask:
     def unreadable(self) -> Unreadable | None:
         """The payload that Python cannot represent, with the reason; `None` if it can."""
         found = self._payload()
-        self._decoded[:] = [(self.data, found)]
         return found if isinstance(found, Unreadable) else None
 
     def _payload(self) -> Any:
-        with contextlib.suppress(IndexError):
-            stored, found = self._decoded.pop()
-            # Rows that were derived from each other share this list, and may have other payloads.
-            if stored is self.data:
-                return found
         if not isinstance(self.data, str):
             return of_ones_own(self.data)
         try:
@@ -224,6 +193,13 @@ def session_of(owner: str | None) -> str | None:
     return None if owner is None else owner.partition("/")[0]
 
 
+def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:
+    """The position of a task in an order."""
+    if order == AGED:
+        return OrderPosition(row.rank, row.task_id)
+    return OrderPosition(row.pri if "pri" in order else 0, row.task_id)
+
+
 def new_task(
     put: Mapping[str, Any], tube: TubeOptions, data: Any, now_us: int, trace: str | None = None
 ) -> StoredTask:
@@ -260,3 +236,72 @@ def new_task(
         rank=pri if tube.aging is None else rank_of(now_us, pri, limited_us(tube.aging)),
         trace=trace,
     )
+
+
+# -- the new rows of a put -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutCall:
+    """The arguments of one put: items and options as given, its timeout, and the span in which it is called."""
+
+    items: list[Any]
+    options: dict[str, Any]
+    timeout: float
+    trace: str | None = None
+
+
+def put_call(
+    items: Iterable[Any], options: dict[str, Any], driver: Driver, trace: str | None = None
+) -> PutCall:
+    """Check the arguments of a put, except the items and their options.
+
+    Raises:
+        InvalidOptionError: `timeout` is bad, or tubes of this type have no capacity; or one `unique` is for several items.
+        TypeError: An unknown option, or `items` is one text or mapping.
+    """
+    if isinstance(items, str | bytes | dict):
+        msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
+        raise TypeError(msg)
+    own = {name: value for name, value in options.items() if value is not None}
+    given = own.pop("timeout", None)
+    unknown = options.keys() - PUT_OPTIONS.keys() - {"timeout"}
+    if unknown:
+        msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
+        raise TypeError(msg)
+    seconds = 0.0 if given is None else validation.seconds("timeout", given)
+    if seconds and not driver.limited:
+        validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
+    given_items = list(items)
+    if len(given_items) > 1 and "unique" in own:
+        # Only the first item would be added.
+        validation.refuse("unique", own["unique"], "given to each PutItem, as there are several")
+    return PutCall(given_items, own, seconds, trace)
+
+
+def prepare(
+    call: PutCall, driver: Driver, tube: TubeOptions, encode: Callable[[Any], Any], now_us: int
+) -> list[StoredTask]:
+    """Check all items of a call before anything is written; return their rows. Their ttl begins now.
+
+    Raises:
+        InvalidOptionError: An item is bad.
+    """
+    has = (driver.put_options, driver.name)
+    defaults = put_options(call.options, *has) if call.options else {}
+    rows = []
+    for place, item in enumerate(call.items):
+        payload, put = item, defaults
+        try:
+            if isinstance(item, PutItem):
+                own = {name: getattr(item, name) for name in PUT_OPTIONS}
+                payload = item.data
+                put = {**defaults, **put_options(own, *has)}
+            data = encode(payload)
+        except InvalidOptionError as error:
+            if len(call.items) == 1:
+                raise
+            msg = f"items[{place}]: {error}"
+            raise InvalidOptionError(msg) from None
+        rows.append(new_task(put, tube, data, now_us, call.trace))
+    return rows

@@ -151,8 +151,6 @@ def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[in
 
 #: A lease is extended only by what the expected duration of the commit exceeds this share of the ttr (one to this many).
 UNNOTICED: Final = 8
-#: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
-_MOST = (3, 4)
 #: The longest extension of a lease, in microseconds. Slower takes renew their leases.
 _LONGEST = 300 * US
 
@@ -182,8 +180,8 @@ def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -
     """Whether most of the ttr is left in a lease."""
     if next_event_us is None or ttr_us is None:
         return True
-    part, whole = _MOST
-    return not due(next_event_us, now_us) and (next_event_us - now_us) * whole >= ttr_us * part
+    # A consumer gets at least three quarters of the ttr; otherwise the lease is renewed first.
+    return not due(next_event_us, now_us) and (next_event_us - now_us) * 4 >= ttr_us * 3
 
 
 class Headroom:
@@ -212,21 +210,8 @@ class Headroom:
         return min(self._last_us, _LONGEST)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadySegment:
-    """A segment of ready tasks, all with the priority of the tube's first task.
-
-    Attributes:
-        segment: Its number.
-        rows: The number of its tasks.
-    """
-
-    segment: int
-    rows: int
-
-
 def segments_of_group(
-    segments: Iterable[ReadySegment], wanted: int, rivals: int, who: str
+    segments: Iterable[tuple[int, int]], wanted: int, rivals: int, who: str
 ) -> Sequence[int]:
     """The segments that a take reads instead of the first ones, if other programs take without a lock between them.
 
@@ -238,7 +223,8 @@ def segments_of_group(
     change if earlier segments do. If that is the first group, the take begins with the first task.
 
     Args:
-        segments: The first segments in the order of their tasks.
+        segments: The first segments of ready tasks, all of the priority of the tube's first task, in their order, each
+            with the number of its tasks.
         wanted: The number of tasks that the take wants, >= 1.
         rivals: The number of recent commits of other programs.
         who: A text that is different for each session.
@@ -246,24 +232,21 @@ def segments_of_group(
     Returns:
         The segments. If empty, the take begins with the first task, as it always does without rivals.
     """
-    places: list[list[ReadySegment]] = []
-    for segment in segments:
-        if not places or _rows(places[-1]) >= wanted:
-            if len(places) > rivals:
+    groups: list[list[int]] = []
+    lacks = 0
+    for segment, rows in segments:
+        if lacks <= 0:
+            if len(groups) > rivals:
                 break
-            places.append([])
-        places[-1].append(segment)
-    if places and _rows(places[-1]) < wanted:
-        places.pop()
-    if not places:
-        return ()
-    chosen = max(places, key=lambda place: _hash(who, place[0].segment))
-    return () if chosen is places[0] else [segment.segment for segment in chosen]
+            groups.append([])
+            lacks = wanted
+        groups[-1].append(segment)
+        lacks -= rows
+    if lacks > 0:
+        groups.pop()
 
+    def preference(group: Sequence[int]) -> bytes:
+        return hashlib.blake2b(f"{who}/{group[0]}".encode(), digest_size=8).digest()
 
-def _rows(place: Sequence[ReadySegment]) -> int:
-    return sum(segment.rows for segment in place)
-
-
-def _hash(who: str, segment: int) -> bytes:
-    return hashlib.blake2b(f"{who}/{segment}".encode(), digest_size=8).digest()
+    chosen = max(groups, key=preference, default=[])
+    return () if chosen in groups[:1] else chosen

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tubeq_spark.model.options import Option, TubeOptions
-    from tubeq_spark.model.stored_task import StoredTask
 
 _ORDERS = (("task_id",), ("pri", "task_id"))
 #: The order of a tube with aging.
@@ -105,10 +104,3 @@ class OrderPosition:
 def order_of(driver: Driver, options: TubeOptions) -> tuple[str, ...]:
     """The columns by which the tasks of a tube are taken and kicked."""
     return driver.order if options.aging is None else AGED
-
-
-def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:
-    """The position of a task in an order."""
-    if order == AGED:
-        return OrderPosition(row.rank, row.task_id)
-    return OrderPosition(row.pri if "pri" in order else 0, row.task_id)

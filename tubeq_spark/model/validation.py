@@ -26,10 +26,9 @@ from tubeq_spark.errors import (
     SessionError,
     StoreError,
     TaskNotFoundError,
-    TubeBusyError,
     TubeNotFoundError,
 )
-from tubeq_spark.task import QueueState, Task, TaskState
+from tubeq_spark.task import QueueState, Task
 
 T = TypeVar("T")
 
@@ -249,13 +248,6 @@ def text(argument: str, value: Any) -> str:
     return value
 
 
-def ddl(argument: str, value: Any) -> str:
-    """The columns of a typed payload; the engine reads them."""
-    if not (isinstance(value, str) and value.strip()):
-        refuse(argument, value, "the DDL of the payload's columns, such as 'url STRING, n INT'")
-    return value
-
-
 def moment(argument: str, value: Any) -> dt.datetime:
     """A moment with a time zone."""
     if not isinstance(value, dt.datetime) or value.tzinfo is None:
@@ -328,14 +320,6 @@ def require_running(state: QueueState) -> None:
         raise QueueStateError(msg)
 
 
-def in_other_state(
-    task_id: int, state: TaskState, states: Iterable[TaskState]
-) -> TaskNotFoundError:
-    """The error for a task that is in none of the states of a verb."""
-    wanted = " or ".join(each.name.lower() for each in states)
-    return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not {wanted}")
-
-
 def not_held(task_id: int) -> NotTakenError:
     """The error for a holder's verb on a task that this session does not hold."""
     return NotTakenError(
@@ -375,11 +359,6 @@ def no_tube(name: object) -> TubeNotFoundError:
 def was_dropped(name: str) -> TubeNotFoundError:
     """The error for a verb on a dropped tube."""
     return TubeNotFoundError(f"tube {name!r} was dropped")
-
-
-def has_taken_tasks(name: str) -> TubeBusyError:
-    """The error for a drop while tasks are taken."""
-    return TubeBusyError(f"tube {name!r} has taken tasks")
 
 
 def no_spark() -> StoreError:

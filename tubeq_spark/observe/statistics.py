@@ -70,13 +70,11 @@ class TubeStatistics:
         ctx: The tube.
         tasks: The number of tasks by effective state, in total, and done.
         calls: The counts of the verbs.
-        written: The counters of all tubes and verbs, from which `calls` is computed.
     """
 
     ctx: TubeContext
     tasks: Mapping[str, int]
     calls: Mapping[str, int]
-    written: list[Mapping[str, int]]
 
     def as_dict(self) -> TubeCounts:
         """The result of `Queue.statistics` for this tube."""
@@ -92,7 +90,7 @@ def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[Tub
             with nullcontext() if len(tubes) < 2 else left_out(queue, ctx.record.name):
                 tasks = tasks_of(counted[ctx.record.id], _ended(ctx, written))
                 calls = calls_of(ctx.record.id, written)
-                found.append(TubeStatistics(ctx, tasks, calls, written))
+                found.append(TubeStatistics(ctx, tasks, calls))
     return found
 
 

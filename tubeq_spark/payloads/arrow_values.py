@@ -90,9 +90,9 @@ def _is_bad(values: Any, part: pa.Field) -> bool:
         # A finite number beyond the range of a FLOAT becomes infinite.
         return bool(pc.any(pc.is_inf(values)).as_py())
     if pa.types.is_timestamp(kind):
-        return _outside(values.cast(pa.int64()), FIRST_US, LAST_US)
+        return is_outside(values.cast(pa.int64()), FIRST_US, LAST_US)
     if pa.types.is_date32(kind):
-        return _outside(values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
+        return is_outside(values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
     return pa.types.is_nested(kind) and _is_bad_within(values.drop_null(), kind)
 
 
@@ -122,9 +122,10 @@ def _has_key_twice(entries: pa.Array) -> bool:
     return len(places.unique()) < len(places)
 
 
-def _outside(values: Any, first: int, last: int) -> bool:
-    bad = pc.or_(pc.less(values, first), pc.greater(values, last))
-    return bool(pc.any(bad).as_py())
+def is_outside(values: Any, least: float, most: float) -> bool:
+    """Whether one of some numbers is NaN, or not in a range."""
+    inside = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+    return not pc.all(inside, min_count=0).as_py()
 
 
 # -- sizes ------------------------------------------------------------------------------------
@@ -144,13 +145,10 @@ def refuse_large(column: pa.ChunkedArray, most: int, named: Callable[[int], str]
     Raises:
         InvalidOptionError: A payload has more than `most` bytes.
     """
-    first = 0
-    for chunk in column.chunks:
-        found = sizes(chunk)
-        largest = pc.max(found).as_py() or 0
-        if largest > most:
-            raise too_large(named(first + pc.index(found, largest).as_py()), largest, most)
-        first += len(chunk)
+    found = pa.chunked_array([sizes(chunk) for chunk in column.chunks], pa.int64())
+    largest = pc.max(found).as_py() or 0
+    if largest > most:
+        raise too_large(named(pc.index(found, largest).as_py()), largest, most)
 
 
 def too_large(name: str, size: int, most: int) -> InvalidOptionError:

@@ -26,11 +26,9 @@ _SYNONYMS = {
     "tinyint": "byte",
 }
 _DECIMALS = {"dec", "decimal", "numeric"}
-#: Types with a length, which only Spark stores.
-_TEXTS = {"char", "character", "varchar"}
 _MOST_DIGITS = 38
-#: Types that only Spark can create: they need table features, or metadata of Spark.
-_OF_SPARK = _TEXTS | {"timestamp_ntz"}
+#: A type that only Spark can create, because it needs a table feature.
+_OF_SPARK = "timestamp_ntz"
 #: Characters that no column of a Delta table may have in its name.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 #: The most levels of nested types. Arrow passes on at most 64 levels, of which a map needs two, and Delta's library
@@ -75,21 +73,19 @@ def check_payload(ddl: str, *, has_spark: bool) -> None:
         name = column.name.lower()
         if name in _OWN or name.startswith(_OWN_PREFIX):
             refuse("schema", ddl, f"columns of other names than a batch has, not {column.name!r}")
-    of_spark = sorted(parsed.types & _OF_SPARK)
-    if of_spark and not has_spark:
+    if _OF_SPARK in parsed.types and not has_spark:
         raise StoreError(
-            f"schema={ddl!r}: {of_spark[0].upper()} needs a Spark session: create the tube with one; "
+            f"schema={ddl!r}: {_OF_SPARK.upper()} needs a Spark session: create the tube with one; "
             f"it works without"
         )
 
 
 def are_same(one: str | None, other: str | None) -> bool:
-    """Whether two texts are DDL of the same columns, or both `None`. Types with a length must be written alike."""
+    """Whether two texts are DDL of the same columns, or both `None`."""
     if one == other or one is None or other is None:
         return one == other
-    parsed, also = _Ddl(one, _LEVELS), _Ddl(other, _LEVELS)
-    is_same: bool = parsed.columns().equals(also.columns(), check_metadata=True)
-    return is_same and not (parsed.types | also.types) & _TEXTS
+    is_same: bool = columns_of(one).equals(columns_of(other), check_metadata=True)
+    return is_same
 
 
 def without_not_null(ddl: str) -> str:
@@ -120,8 +116,7 @@ class _Ddl:
 
     def _fields(self) -> pa.StructType:
         found = [self._field()]
-        while self._next() == ",":
-            self._taken()
+        while self._skips(","):
             found.append(self._field())
         names = [field.name.lower() for field in found]
         for field in found:
@@ -137,16 +132,16 @@ class _Ddl:
             name = name[1:-1].replace("``", "`")
         if _NOT_IN_NAMES.intersection(name):
             raise DdlError(f"no column can have the name {name!r}")
-        if self._next() == ":":
-            self._taken()
+        self._skips(":")
         kind, nullable, metadata = self._type(), True, None
-        while self._next().upper() in {"NOT", "COMMENT"}:
-            if self._taken().upper() == "NOT":
+        while True:
+            if self._skips("NOT"):
                 self._expected("NULL")
                 nullable = False
-            else:
+            elif self._skips("COMMENT"):
                 metadata = {"comment": self._comment()}
-        return pa.field(name, kind, nullable, metadata)
+            else:
+                return pa.field(name, kind, nullable, metadata)
 
     def _comment(self) -> str:
         if not self._next().startswith("'") or len(self._next()) == 1:
@@ -159,13 +154,10 @@ class _Ddl:
             self._taken()
             return self._nested(name)
         simple = ARROW.get(_SYNONYMS.get(name, name))
-        if simple is None and name not in _DECIMALS | _TEXTS:
+        if simple is None and name not in _DECIMALS:
             raise self._unexpected()
         self._taken()
         self.types.add(name)
-        if name in _TEXTS:
-            self._numbers(1)
-            return pa.string()
         return self._decimal() if simple is None else simple
 
     def _nested(self, name: str) -> pa.DataType:
@@ -188,26 +180,29 @@ class _Ddl:
         return found
 
     def _decimal(self) -> pa.DataType:
-        digits, scale, *_ = [*(self._numbers(2) if self._next() == "(" else [10]), 0]
+        digits, scale = 10, 0
+        if self._skips("("):
+            digits = self._number()
+            scale = self._number() if self._skips(",") else 0
+            self._expected(")")
         if not 1 <= digits <= _MOST_DIGITS or scale > digits:
             raise DdlError(f"DECIMAL({digits},{scale}) has too many digits")
         return pa.decimal128(digits, scale)
 
-    def _numbers(self, most: int) -> list[int]:
-        """Numbers in parentheses, at least one."""
-        found: list[int] = []
-        while not found or (self._next() == "," and len(found) < most):
-            self._expected("," if found else "(")
-            if not self._next().isdecimal():
-                raise self._unexpected()
-            found.append(int(self._taken()))
-        self._expected(")")
+    def _number(self) -> int:
+        if not self._next().isdecimal():
+            raise self._unexpected()
+        return int(self._taken())
+
+    def _skips(self, token: str) -> bool:
+        """Skip a token, if it is the next one; whether it was."""
+        found = self._next().upper() == token
+        self._place += found
         return found
 
     def _expected(self, token: str) -> None:
-        if self._next().upper() != token:
+        if not self._skips(token):
             raise self._unexpected()
-        self._taken()
 
     def _unexpected(self) -> DdlError:
         return DdlError(f"unexpected {self._next()!r}" if self._next() else "unexpected end")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,11 +17,11 @@ import pyarrow.compute as pc
 
 from tubeq_spark.clock import FOREVER_S, US
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.json_payload import DEPTH_MAX, bad_texts, is_utf8
+from tubeq_spark.model.json_payload import DEPTH_MAX, is_bad_json, is_utf8
 from tubeq_spark.model.options import MOST_RANK, TubeOptions
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
-from tubeq_spark.payloads.arrow_values import decoded, first_bad, is_bad, places
-from tubeq_spark.payloads.types import is_text, sql_name, stored_type
+from tubeq_spark.payloads.arrow_values import decoded, is_bad, is_outside, places
+from tubeq_spark.payloads.types import described, is_text, sql_name, stored_type
 from tubeq_spark.payloads.values import assigned, bad_row, misfit
 from tubeq_spark.task import TaskState
 
@@ -73,10 +74,6 @@ def as_table(value: Any) -> pa.Table:
     """
     if isinstance(value, pa.Table):
         return value
-    if isinstance(value, pa.RecordBatch):
-        return pa.Table.from_batches([value])
-    if isinstance(value, pa.RecordBatchReader):
-        return value.read_all()
     allowed = "a pyarrow.Table, or rows that Arrow can make one of"
     if not hasattr(value, "__arrow_c_stream__"):
         refuse("table", type(value), allowed)
@@ -95,25 +92,13 @@ class PutTable:
     """Checked rows.
 
     Attributes:
-        size: The number of rows.
         data: Their stored payloads: JSON texts, or structs of the schema's columns.
         options: The given columns of options: `pri` as int32, durations as double seconds, `utube` and `unique` as
             texts; NULL is the tube's default.
     """
 
-    size: int
     data: pa.ChunkedArray
     options: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
-
-    @property
-    def utubes(self) -> pa.ChunkedArray | None:
-        """The sub-queue of each row; `None` if all rows have the sub-queue without a name."""
-        return self.options.get("utube")
-
-    @property
-    def unique(self) -> pa.ChunkedArray | None:
-        """The key of each row, or NULL; `None` if the table has no such column."""
-        return self.options.get("unique")
 
     def copied(self) -> PutTable:
         """Copy the rows to memory that the program cannot change; very large tables are not copied.
@@ -122,28 +107,27 @@ class PutTable:
         """
         if self.data.get_total_buffer_size() > _COPIED_BYTES:
             return self
-        place = places(self.size)
+        place = places(len(self.data))
         options = {name: column.take(place) for name, column in self.options.items()}
-        return PutTable(self.size, self.data.take(place), options)
+        return PutTable(self.data.take(place), options)
 
     def with_new_keys(self, there: pa.ChunkedArray) -> PutTable:
         """The rows without a key, and the first row with each key that is not in `there`."""
         keys = self.options["unique"]
-        place = places(self.size)
+        place = places(len(keys))
         each = pa.table({"key": keys, "place": place}).group_by("key").aggregate([("place", "min")])
         firsts = pc.is_in(place, value_set=each.column("place_min").combine_chunks())
         is_there = pc.is_in(keys, value_set=there.combine_chunks(), skip_nulls=True)
         kept = pc.or_(pc.is_null(keys), pc.and_not(firsts, is_there))
-        data = self.data.filter(kept)
-        return PutTable(
-            len(data), data, {name: column.filter(kept) for name, column in self.options.items()}
-        )
+        options = {name: column.filter(kept) for name, column in self.options.items()}
+        return PutTable(self.data.filter(kept), options)
 
     def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
         """The stored columns except id and segment; times in microseconds.
 
         The rules are those of `stored_task.new_task`: the delay is added to the ttl, and the default ttr is the given ttl.
         """
+        size = len(self.data)
         life = self._given("ttl", tube.ttl)
         delay = _microseconds(self._given("delay", tube.delay))
         ttl = pc.add(_microseconds(life), delay)
@@ -153,26 +137,26 @@ class PutTable:
         states = (TaskState.DELAYED.value, TaskState.READY.value)
         pri = self.options.get("pri")
         default_pri = pa.scalar(tube.pri, pa.int32())
-        pri = pa.repeat(default_pri, self.size) if pri is None else pc.coalesce(pri, default_pri)
+        pri = pa.repeat(default_pri, size) if pri is None else pc.coalesce(pri, default_pri)
         return {
             "state": pc.if_else(delayed, *states),
             "pri": pri,
-            "utube": pa.nulls(self.size, pa.string()) if self.utubes is None else self.utubes,
+            "utube": self.options.get("utube", pa.nulls(size, pa.string())),
             "data": self.data,
-            "created": pa.repeat(now, self.size),
+            "created": pa.repeat(now, size),
             "ttl": ttl,
             "ttr": ttr,
             "next_event": pc.add(now, pc.if_else(delayed, delay, ttl)),
             "expires_at": pc.add(now, ttl),
             "rank": _ranks(pri, now_us, tube.aging_us),
-            **({} if self.unique is None else {"unique": self.unique}),
+            **{name: self.options[name] for name in ("unique",) if name in self.options},
         }
 
     def _given(self, name: str, default: float | None) -> Any:
         """The seconds of each row; NULL is unlimited."""
         value = pa.scalar(default, pa.float64())
         column = self.options.get(name)
-        return pa.repeat(value, self.size) if column is None else pc.coalesce(column, value)
+        return pa.repeat(value, len(self.data)) if column is None else pc.coalesce(column, value)
 
 
 def _microseconds(seconds: Any) -> Any:
@@ -250,13 +234,13 @@ def checked(
     check_columns("table", plain.schema, payload or JSON, options, type_name)
     if payload is None:
         data = _text("data", plain.column("data"))
-        _refuse_rows("data", data, bad_texts, JSON_ALLOWED)
+        _check("data", data, is_bad_json, JSON_ALLOWED)
     else:
         data = _structs(plain, payload)
     own = {part.name for part in payload or JSON}
     names = [name for name in plain.column_names if name not in own]
     found = {name: _option(name, plain.column(name)) for name in names}
-    return PutTable(plain.num_rows, data, found)
+    return PutTable(data, found)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -271,14 +255,12 @@ def _text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return assigned(column, pa.field(name, pa.string()))
 
 
-def _refuse_rows(
-    name: str, column: pa.ChunkedArray, count: Callable[[pa.ChunkedArray], int], allowed: str
+def _check(
+    name: str, column: pa.ChunkedArray, is_bad: Callable[[pa.ChunkedArray], bool], allowed: str
 ) -> None:
     """Refuse a column with bad rows; the message names the first of them."""
-    bad = count(column)
-    if bad:
-        row = first_bad(column, count)
-        refuse(f"table column {name}", f"{bad} bad rows", f"{allowed}; the first is row {row}")
+    if is_bad(column):
+        raise bad_row(name, column, is_bad, allowed)
 
 
 def _structs(table: pa.Table, payload: pa.StructType) -> pa.ChunkedArray:
@@ -286,8 +268,7 @@ def _structs(table: pa.Table, payload: pa.StructType) -> pa.ChunkedArray:
     columns = [assigned(table.column(part.name), part) for part in payload]
     kind = stored_type(payload)
     for part, column in zip(payload, columns, strict=True):
-        if is_bad(column, part):
-            raise bad_row(column, first_bad(column, functools.partial(is_bad, part=part)), part)
+        _check(part.name, column, functools.partial(is_bad, part=part), described(part))
     chunks = [
         pa.StructArray.from_arrays(batch.columns, fields=list(kind))
         for batch in pa.Table.from_arrays(columns, schema=pa.schema(list(kind))).to_batches()
@@ -295,29 +276,21 @@ def _structs(table: pa.Table, payload: pa.StructType) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, kind)
 
 
-def _not_utf8(texts: pa.ChunkedArray) -> int:
-    """The number of texts that are not UTF-8."""
-    return 0 if is_utf8(texts) else sum(not is_utf8(texts.slice(i, 1)) for i in range(len(texts)))
-
-
-def _too_long(keys: pa.ChunkedArray) -> int:
-    """The number of keys with too many bytes."""
-    return pc.sum(pc.greater(pc.binary_length(keys), KEY_BYTES)).as_py() or 0
+def _is_bad_name(texts: pa.ChunkedArray, most: int) -> bool:
+    """Whether one of some texts is not UTF-8, or has too many bytes."""
+    return not is_utf8(texts) or (pc.max(pc.binary_length(texts)).as_py() or 0) > most
 
 
 def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Check a column of an option, and convert it to the option's type."""
     if name in NAMES:
         texts = _text(name, column if is_text(column.type) else column.cast(pa.string()))
-        _refuse_rows(name, texts, _not_utf8, ALLOWED[name])
-        if name == "unique":
-            _refuse_rows(name, texts, _too_long, ALLOWED[name])
+        most = KEY_BYTES if name == "unique" else sys.maxsize
+        _check(name, texts, functools.partial(_is_bad_name, most=most), ALLOWED[name])
         return texts
-    seconds = column.cast(pa.float64(), safe=False)
 
-    def outside(rows: pa.ChunkedArray) -> int:
-        bad = pc.or_(pc.less(rows, LEAST[name]), pc.greater(rows, MOST[name]))
-        return pc.sum(pc.or_(bad, pc.is_nan(rows))).as_py() or 0
+    def is_bad_number(rows: pa.ChunkedArray) -> bool:
+        return is_outside(rows.cast(pa.float64(), safe=False), LEAST[name], MOST[name])
 
-    _refuse_rows(name, seconds, outside, ALLOWED[name])
-    return column.cast(pa.int32()) if name == "pri" else seconds
+    _check(name, column, is_bad_number, ALLOWED[name])
+    return column.cast(pa.int32() if name == "pri" else pa.float64(), safe=False)

@@ -98,16 +98,19 @@ def _whole_numbers(column: pa.Array | pa.ChunkedArray) -> set[int]:
 
 def _errors(table: pa.Table) -> dict[int, str] | None:
     """The errors of tasks in a table, in their stored form."""
-    if "error" not in table.schema.names:
-        return None
-    column = table.column("error")
-    if column.null_count == len(column):
-        return None
-    kind = column.type
-    if column.null_count or not _is_text(kind):
-        validation.refuse("df", f"{kind} with {column.null_count} NULLs", _ERRORS)
-    pairs = zip(table.column("task_id").to_pylist(), column.to_pylist(), strict=True)
-    return {task_id: text for task_id, error in pairs if (text := error_text(error)) is not None}
+    found = _by_id(table, "df", _ERRORS) if "error" in table.schema.names else {}
+    if found and table.column("error").null_count:
+        validation.refuse("df", f"{table.column('error').null_count} NULLs", _ERRORS)
+    return {task_id: error_text(error) or "" for task_id, error in found.items()} or None
+
+
+def _by_id(table: pa.Table, argument: str, allowed: str) -> dict[int, str]:
+    """The errors of tasks by their ids; rows without an error are left out."""
+    ids, errors = table.column("task_id"), table.column("error")
+    if not (pa.types.is_integer(ids.type) and _is_text(errors.type)):
+        validation.refuse(argument, str(table.schema), allowed)
+    pairs = zip(ids.to_pylist(), errors.to_pylist(), strict=True)
+    return {task_id: error for task_id, error in pairs if error is not None}
 
 
 def named_reasons(given: Any) -> dict[int, Reason]:
@@ -124,12 +127,7 @@ def named_reasons(given: Any) -> dict[int, Reason]:
         return FailedTasks(given).reasons
     if not has_reasons(given):
         validation.refuse("reasons", type(given), _ALLOWED_REASONS)
-    table = as_table(given)
-    ids, errors = table.column("task_id"), table.column("error")
-    if not (pa.types.is_integer(ids.type) and _is_text(errors.type)):
-        validation.refuse("reasons", str(table.schema), _ALLOWED_REASONS)
-    pairs = zip(ids.to_pylist(), errors.to_pylist(), strict=True)
-    return {task_id: error for task_id, error in pairs if error is not None}
+    return {**_by_id(as_table(given), "reasons", _ALLOWED_REASONS)}
 
 
 def has_reasons(given: Any) -> bool:

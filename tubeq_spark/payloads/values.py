@@ -9,7 +9,6 @@ between whole numbers and the others. The same holds for columns of Arrow tables
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import json_payload
+from tubeq_spark.model.validation import shown
 from tubeq_spark.payloads.arrow_values import first_bad, places
 from tubeq_spark.payloads.types import (
     described,
@@ -39,13 +39,6 @@ _CASTS = {
 NO_VALUE = (pa.ArrowException, ValueError, OverflowError, TypeError, KeyError)
 #: Sequences that are no lists.
 _NO_ITEMS = (str, bytes, bytearray, memoryview)
-_REPR = reprlib.Repr()
-_REPR.maxother = _REPR.maxstring = 60
-
-
-def shown(value: Any) -> str:
-    """A value for a message, shortened if it is long."""
-    return _REPR.repr(value)
 
 
 class PayloadCodec:
@@ -215,8 +208,8 @@ def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
     try:
         return _cast(column, part.type)
     except pa.ArrowException:
-        row = first_bad(column, lambda rows: not _is_kept(rows, part.type))
-        raise bad_row(column, row, part) from None
+        changes = lambda rows: not _is_kept(rows, part.type)  # noqa: E731
+        raise bad_row(part.name, column, changes, described(part)) from None
 
 
 def _is_kept(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
@@ -227,12 +220,15 @@ def _is_kept(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
     return True
 
 
-def bad_row(column: pa.ChunkedArray, row: int, part: pa.Field) -> InvalidOptionError:
-    """The error for a value of a table that cannot be stored."""
+def bad_row(
+    name: str, column: pa.ChunkedArray, is_bad: Callable[[pa.ChunkedArray], bool], allowed: str
+) -> InvalidOptionError:
+    """The error for a column of a table that has bad values. It names the first bad row."""
+    row = first_bad(column, is_bad)
     try:
         value = shown(column[row].as_py())
     except NO_VALUE:
         value = f"{str(column.type)!r} that Python cannot hold"
     return InvalidOptionError(
-        f"table column {part.name}={value}: must be {described(part)}; the first is row {row}"
+        f"table column {name}={value}: must be {allowed}; the first is row {row}"
     )

@@ -43,7 +43,6 @@ COLUMNS: Final[Mapping[str, Expression]] = {
     if f.name in _MOMENTS
     else Column("claim" if f.name == "take_id" else f.name)
     for f in fields(StoredTask)
-    if not f.name.startswith("_")
 }
 
 

@@ -8,7 +8,7 @@ from tubeq_spark.admin.tubes import context_of, perform_in
 from tubeq_spark.clock import us_from_seconds
 from tubeq_spark.errors import TubeNotFoundError
 from tubeq_spark.model import validation
-from tubeq_spark.tarantool15 import verbs
+from tubeq_spark.tarantool15 import tasks
 from tubeq_spark.tarantool15.tasks import Task15, TaskIndex, meta, put_options, statistics15, task15
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Queue15:
         options = put_options(delay, ttl, ttr, pri)
 
         def verb(to: Tube) -> Task15 | None:
-            urgent = lambda ctx: verbs.urgent(ctx, list(data), options)  # noqa: E731
+            urgent = lambda ctx: tasks.urgent(ctx, list(data), options)  # noqa: E731
             put = to._put(urgent, name="urgent")  # noqa: SLF001  (kept from programs, not from the package)
             return self._new(to, put)
 
@@ -173,7 +173,7 @@ class Queue15:
             if not life:
                 return tube.release(number, delay=wait)
             times = us_from_seconds(wait), us_from_seconds(life)
-            return perform_in(tube, lambda ctx: verbs.release(ctx, number, *times), name="release")
+            return perform_in(tube, lambda ctx: tasks.release(ctx, number, *times), name="release")
 
         return self._settled(task_id, verb, held=True)
 
@@ -188,7 +188,7 @@ class Queue15:
 
         Commits: 1. Conflicts only with commits that end this lease.
         """
-        return self._changed(task_id, "requeue", verbs.requeue)
+        return self._changed(task_id, "requeue", tasks.requeue)
 
     def done(self, task_id: int, *data: Any) -> Task15:
         """Keep a held task in state done, with these fields (JSON values) as its data; return it.
@@ -203,7 +203,7 @@ class Queue15:
         Commits: 1. Conflicts only with commits that end this lease.
         """
         return self._changed(
-            task_id, "done", lambda ctx, number: verbs.done(ctx, number, list(data))
+            task_id, "done", lambda ctx, number: tasks.done(ctx, number, list(data))
         )
 
     # -- both ---------------------------------------------------------------------------------
@@ -296,14 +296,7 @@ class Queue15:
 
         Commits: none.
         """
-
-        def verb(tube: Tube, number: int) -> dict[str, Any]:
-            row = perform_in(tube, lambda ctx: verbs.look(ctx, number))
-            if row is None:
-                raise validation.no_task(number)
-            return meta(tube, row, context_of(tube).queue.now_us())
-
-        return self._by_id(task_id, verb)
+        return self._by_id(task_id, lambda tube, number: meta(tube.peek(number), tube))
 
     def statistics(self, tube: str | None = None) -> dict[str, Any]:
         """Return counts of tasks and calls.
@@ -315,7 +308,7 @@ class Queue15:
             `{"tasks": {"ready", "delayed", "taken", "buried", "done", "total"}, "calls": {...}}`,
             or a dict of these by tube name. `done` counts the tasks that the verb `done` keeps.
             Calls include those of other programs by the verbs of `Tube`; a kicked task counts as
-            dug up, as in 1.5.
+            dug up, as in 1.5, an urgent one as put, and a requeued one as released.
 
         Raises:
             TubeNotFoundError: No tube has this name.
@@ -324,9 +317,10 @@ class Queue15:
         Commits: none.
         """
         if tube is not None:
-            found: dict[str, Any] = statistics15([self._index.tube(tube)])[tube]
-            return found
-        return statistics15(self._index.tubes())
+            return statistics15(self._queue.statistics(self._index.tube(tube).name))
+        found = self._queue.statistics()
+        names = [of.name for of in self._index.tubes() if of.name in found]
+        return {name: statistics15(found[name]) for name in names}
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Tasks as Tarantool 1.5 had them: fields, order, names of states and calls, and the search for their tubes.
+"""Tasks as Tarantool 1.5 had them: fields, order, names, verbs that `Tube` does not have, and the search for tubes.
 
 Tarantool 1.5 takes tasks by (ipri, pri): an internal priority that `urgent` and `requeue` set, and
 the program's own from 0 to 255, higher first. In this dialect the rank is normally 0, below 0 after
@@ -6,6 +6,12 @@ the program's own from 0 to 255, higher first. In this dialect the rank is norma
 priority`. So a task always keeps its id and its priority, and tubes are still in the order (pri,
 task_id). Tasks that other verbs put with a `pri` of 0 to 255 are between the urgent and the
 requeued tasks.
+
+Each verb here (urgent, requeue, release with a ttl, done) makes one statement to the tube, as in
+`put` and `settle`. If it is interrupted before the statement, nothing has changed. After the
+statement the change is done. If another commit moves the task first, the guard fails, and the verb
+reads again. `urgent` only inserts, so it conflicts with nothing. A task that is put ahead of it
+between its read and its statement stays ahead.
 
 Ids are unique in a location and never used twice. So a remembered tube of an id stays correct until
 the tube is dropped, and the task with it. For other ids it searches the tubes one by one: a query
@@ -17,24 +23,33 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass, fields
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin.tubes import context_of, perform_in
-from tubeq_spark.clock import from_us, seconds_from_us
+from tubeq_spark.clock import from_us, plus
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model import validation
+from tubeq_spark.model.changes import Become
+from tubeq_spark.model.stored_task import PutCall, StoredTask, after_giving_back
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.model.validation import PRI_MAX
-from tubeq_spark.observe.statistics import TubeStatistics, statistics_of
+from tubeq_spark.storage.expression import integer
+from tubeq_spark.storage.expression import row as columns
+from tubeq_spark.storage.query import greatest, least
 from tubeq_spark.task import Task, TaskState
+from tubeq_spark.verbs import put
+from tubeq_spark.verbs.settle import Verb, fresh, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.queue import Queue
+    from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.tube import Tube
+
+T = TypeVar("T")
 
 #: The priority of a task that was put without one.
 USUAL_PRI = 127
@@ -45,16 +60,10 @@ USUAL_FIRST, USUAL_LAST = 0, _PRIORITIES - 1
 _LAST_RANK = PRI_MAX // _PRIORITIES
 _FIRST_RANK = -_LAST_RANK - 1
 _OPEN = ("ready", "delayed", "taken", "buried")
-#: Counters with the same name as those of `Queue.statistics`; `dig` is `kick` there.
-_CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
-
-#: Verbs that only this dialect has. They consist of other events, and are counted beside these.
-_OLD_VERBS = ("urgent", "requeue", "done")
-
-
-def old_verb(name: str) -> str:
-    """The counter name of a verb; `done` is already a count."""
-    return f"1.5 {name}"
+#: The counters of `Queue.statistics`; `dig` is `kick` there.
+_CALLS = {n: n for n in ("put", "take", "ack", "release", "bury", "delete", "ttl")} | {
+    "dig": "kick"
+}
 
 
 def stored_pri(priority: int, rank: int = 0) -> int:
@@ -137,51 +146,128 @@ def put_options(
     }
 
 
-def meta(tube: Tube, row: StoredTask, now_us: int) -> dict[str, Any]:
+def meta(task: Task, tube: Tube) -> dict[str, Any]:
     """Return the metadata of a task by its names in 1.5."""
-    holder = row.owner if row.state is TaskState.TAKEN else None
     return {
-        "task_id": row.task_id,
+        "task_id": task.task_id,
         "tube": tube.name,
-        "status": row.state.name.lower(),
-        "event": from_us(row.next_event),
-        "ipri": USUAL_PRI + rank_of(row.pri),
-        "pri": priority_of(row.pri),
-        "cid": None if holder is None else holder.partition("/")[0],
-        "created": from_us(row.created),
-        "ttl": seconds_from_us(row.ttl),
-        "ttr": seconds_from_us(row.ttr),
+        "status": task.state.name.lower(),
+        "event": task.next_event,
+        "ipri": USUAL_PRI + rank_of(task.pri),
+        "pri": priority_of(task.pri),
+        "cid": task.owner,
+        "created": task.created,
+        "ttl": task.ttl,
+        "ttr": task.ttr,
         "cbury": None,
-        "ctaken": row.attempts,
-        "now": from_us(now_us),
+        "ctaken": task.attempts,
+        "now": from_us(context_of(tube).queue.now_us()),
     }
 
 
-def statistics15(tubes: Sequence[Tube]) -> dict[str, Any]:
-    """Return the statistics of some tubes of a queue, by their names."""
-    if not tubes:
-        return {}
-    contexts = [context_of(tube) for tube in tubes]
-    found = statistics_of(contexts[0].queue, contexts)
-    return {of.ctx.record.name: _in_old_names(of) for of in found}
-
-
-def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
-    tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
+def statistics15(found: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Convert the statistics of a tube to the names of 1.5."""
+    tasks = {name: found["tasks"][name] for name in (*_OPEN, "total")}
     # The other stored tasks are those that the verb `done` keeps.
     tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
-    number = found.ctx.record.id
-    old = {
-        verb: sum(calls.get(f"{number}/{old_verb(verb)}", 0) for calls in found.written)
-        for verb in _OLD_VERBS
-    }
-    calls = {name: found.calls[event] for name, event in _CALLS.items()}
-    calls["put"] = found.calls["put"] - old["urgent"]
-    calls["release"] = found.calls["release"] - old["requeue"]
-    return {"tasks": tasks, "calls": calls | old}
+    return {"tasks": tasks, "calls": {name: found["calls"][of] for name, of in _CALLS.items()}}
 
 
-T = TypeVar("T")
+# -- the verbs that `Tube` does not have --------------------------------------------------------------
+
+#: Tasks that are not done.
+_IS_LEFT = columns().state != TaskState.DONE.value
+
+
+def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
+    """Put a task before all existing tasks, unless it is delayed; `None` if the tube is full."""
+    rows = put.prepare(ctx, PutCall([data], options, 0))
+    # The rank is read within each attempt, under the table lock, so that it comes before urgent tasks of others.
+    (tasks,) = put.put_group(ctx, [rows], name="urgent", changed=lambda row: _ahead(ctx, row))
+    return tasks[0] if tasks else None
+
+
+def _ahead(ctx: TubeContext, row: StoredTask) -> StoredTask:
+    if row.state is TaskState.DELAYED:
+        return row
+    urgent = _IS_LEFT & (columns().pri < integer(USUAL_FIRST))
+    rank = rank_before(ctx.reader.one(least(columns().pri), urgent, skips=()))
+    return replace(row, pri=stored_pri(priority_of(row.pri), rank))
+
+
+def requeue(ctx: TubeContext, task_id: int) -> Task:
+    """Release a held task behind all existing tasks, or bury it if its attempts are used up."""
+
+    def after(row: StoredTask, _now_us: int) -> StoredTask:
+        others = _IS_LEFT & (columns().pri > integer(USUAL_LAST)) & (columns().task_id != task_id)
+        rank = rank_behind(ctx.reader.one(greatest(columns().pri), others, skips=()))
+        return replace(
+            row,
+            state=after_giving_back(row.attempts, ctx.table.max_attempts),
+            pri=stored_pri(priority_of(row.pri), rank),
+            next_event=row.expires_at,
+        )
+
+    return _become(ctx, "requeue", task_id, after)
+
+
+def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
+    """Release a held task with a new ttl, counted from now; the delay is added to it."""
+
+    def after(row: StoredTask, now_us: int) -> StoredTask:
+        state = after_giving_back(row.attempts, ctx.table.max_attempts)
+        delayed = delay_us != 0 and state is TaskState.READY
+        life = plus(ttl_us, delay_us if delayed else 0)
+        ends = plus(now_us, life)
+        return replace(
+            row,
+            state=TaskState.DELAYED if delayed else state,
+            ttl=plus(now_us - row.created, life),
+            next_event=plus(now_us, delay_us) if delayed else ends,
+            expires_at=ends,
+        )
+
+    return _become(ctx, "release", task_id, after)
+
+
+def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
+    """Keep a held task in state done, with other data; takes ignore it, and its ttl goes on."""
+    encoded = ctx.codec.encode(data)
+    put.require_small(ctx, [encoded])
+
+    def after(row: StoredTask, _now_us: int) -> StoredTask:
+        return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
+
+    task = _become(ctx, "done", task_id, after, data=True)
+    # The callback gets a copy, because the caller may change the payload.
+    ctx.events.keep("done", [deepcopy(task)])
+    return task
+
+
+def _become(
+    ctx: TubeContext,
+    name: str,
+    task_id: int,
+    after: Callable[[StoredTask, int], StoredTask],
+    *,
+    data: bool = False,
+) -> Task:
+    """Change a task that this session holds; with `data` its payload, too, and that is no release.
+
+    Raises:
+        NotTakenError: This session does not hold it.
+    """
+    event = "done" if data else "release"
+
+    def change(ctx: TubeContext, now_us: int, rows: Sequence[StoredTask]) -> Become:
+        row = replace(after(rows[0], now_us), since=now_us)
+        return Become(fresh(ctx), row, data=data, event=event)
+
+    verb = Verb(name, change, "" if data else "release", by_holder=True)
+    return settle(ctx, verb, [task_id])[0]
+
+
+# -- the tubes of tasks -------------------------------------------------------------------------------
 
 #: Default ttl and ttr in seconds of tubes that the dialect creates.
 _TTL, _TTR = 25 * 86_400.0, 60.0
@@ -212,14 +298,12 @@ class TaskIndex:
         Raises:
             InvalidOptionError: The name is not valid, or the tube has no priorities.
         """
-        with self._lock:
-            known = self._tubes.get(name) if isinstance(name, str) else None
+        known = self._tubes.get(name) if isinstance(name, str) else None
         if known is not None:
             try:
                 return verb(known)
             except TubeNotFoundError:
-                with self._lock:
-                    self._tubes.pop(name, None)
+                self._tubes.pop(name, None)
         try:
             tube = self.tube(name)
         except TubeNotFoundError:
@@ -243,8 +327,7 @@ class TaskIndex:
                 "delays and lives, such as fifottl, without aging"
             )
             raise InvalidOptionError(msg)
-        with self._lock:
-            self._tubes[name] = tube
+        self._tubes[name] = tube
         return tube
 
     def tubes(self) -> list[Tube]:
@@ -266,15 +349,12 @@ class TaskIndex:
 
     def home(self, task_id: int) -> Tube | None:
         """Return the tube of a task; `None` if it is in no supported tube."""
-        with self._lock:
-            tube = self._homes.get(task_id)
-        if tube is not None:
-            return tube
-        for candidate in self.tubes():
-            if _has(candidate, task_id):
-                self.remember(task_id, candidate)
-                return candidate
-        return None
+        tube = self._homes.get(task_id)
+        if tube is None:
+            tube = next((other for other in self.tubes() if _has(other, task_id)), None)
+            if tube is not None:
+                self.remember(task_id, tube)
+        return tube
 
 
 def _fits(tube: Tube) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import due, limited_us
-from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended, released
+from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.stored_task import TIMERS, StoredTask
 from tubeq_spark.runtime.events import DONE
@@ -120,7 +120,7 @@ def _counted(ctx: TubeContext, groups: list[DueGroup], back: int, deleted: int) 
     ended = Counter[str]()
     for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
         count = min(group.count, deleted if group.over else back)
-        event = TIMERS[group.state].event
+        event = TIMERS[group.state]
         if event is not None:
             ctx.events.count(event, count)
         if group.over:
@@ -139,7 +139,7 @@ def _queue_events(ctx: TubeContext, rows: list[StoredTask], after: list[StoredTa
     """Keep the events by time of some rows for the callback."""
     by_id = {row.task_id: row for row in after}
     for row in rows:
-        now, event = by_id.get(row.task_id), TIMERS[row.state].event
+        now, event = by_id.get(row.task_id), TIMERS[row.state]
         is_delayed = now is not None and now.state is TaskState.DELAYED
         if event is not None:
             state = TaskState.DELAYED if is_delayed else TaskState.READY
@@ -188,7 +188,7 @@ def release_taken(
         if ctx.events.callback is not None:
             rows = ctx.reader.of(columns().segment.is_in(segments), order=ctx.table.order)
         (dest,) = ctx.queue.session.segments(1)
-        change = released(dest, how.delay(ctx.record.options.backoff), now_us, how.error)
+        change = how.give_back(dest, now_us, ctx.record.options.backoff)
         statement = ctx.writer.settle(whole_segments(segments), [(Every(), change)])
 
         def finish(affected: Affected) -> tuple[int, bool]:

@@ -11,8 +11,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import ConflictError, TubeqError
-from tubeq_spark.model import validation
+from tubeq_spark.errors import ConflictError, TubeBusyError, TubeqError
 from tubeq_spark.model.changes import Every, Move, Older, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.runtime.context import HEAD, TINY_BYTES
@@ -84,7 +83,8 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
             return Plan(None, lambda _: False)
         is_taken = ctx.table.is_in(TaskState.TAKEN, now_us)
         if not with_taken and ctx.reader.count(is_taken, skips=()):
-            raise validation.has_taken_tasks(ctx.record.name)
+            msg = f"tube {ctx.record.name!r} has taken tasks"
+            raise TubeBusyError(msg)
         (gone,) = ctx.queue.session.segments(1)
         statement = ctx.writer.drain(now_us, gone, with_taken=with_taken)
 

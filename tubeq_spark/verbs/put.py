@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.clock import US
-from tubeq_spark.model import arguments
+from tubeq_spark.model import stored_task
 from tubeq_spark.model.ids import BUCKETS, Numbering, hash_of, rows_of, spread
 from tubeq_spark.model.validation import was_dropped
 from tubeq_spark.payloads.arrow_values import refuse_large
@@ -32,10 +32,9 @@ from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_crowded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
-    from tubeq_spark.model.arguments import PutCall
-    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import PutCall, StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected, PutIdentity, Source, WrittenRows
     from tubeq_spark.task import Task
@@ -57,7 +56,7 @@ def prepare(ctx: TubeContext, call: PutCall) -> list[StoredTask]:
         InvalidOptionError: An item is bad.
     """
     now_us = ctx.queue.now_us()
-    rows = arguments.prepare(call, ctx.tube_type, ctx.record.options, ctx.codec.encode, now_us)
+    rows = stored_task.prepare(call, ctx.tube_type, ctx.record.options, ctx.codec.encode, now_us)
     require_small(ctx, [row.data for row in rows])
     if rows:
         ctx.queue.session.start_beating()
@@ -258,8 +257,7 @@ def _new_tasks(
     there = ctx.put_gate.holders(keys, ctx.queue.now_us())
     if there is None:
         return None
-    chosen = _admitted(calls, free, there)
-    new = [row for rows in chosen for row in rows or ()]
+    new, found = _admitted(calls, free, there)
     spreads = ctx.tube_type.subqueues
     buckets = [hash_of(row.utube) % BUCKETS if spreads else 0 for row in new]
     added: list[StoredTask] = []
@@ -272,50 +270,42 @@ def _new_tasks(
         rows = insert_table(added, insert_schema(ctx.codec.arrow_type))
         return with_kept_keys(ctx, rows, numbering)
 
+    def rows_of(items: list[StoredTask | int] | None) -> list[StoredTask]:
+        return [added[item] if isinstance(item, int) else item for item in items or ()]
+
     return NewRows(
         Counter(buckets),
         make,
-        lambda *_: (added, _rows_of_items(calls, chosen, added, there)),
+        lambda *_: (added, list(map(rows_of, found))),
         payload_bytes=sum(len(row.data) for row in new if isinstance(row.data, str)),
-        is_full=None in chosen,
+        is_full=None in found,
     )
 
 
 def _admitted(
-    calls: list[list[StoredTask]], free: int | None, there: Collection[str]
-) -> list[list[StoredTask] | None]:
-    """The items that become tasks, of each call; `None` if the capacity is too small for them.
+    calls: list[list[StoredTask]], free: int | None, there: Mapping[str, StoredTask]
+) -> tuple[list[StoredTask], list[list[StoredTask | int] | None]]:
+    """The rows that become tasks: those without a key, and the first one with each free key.
 
-    These are the items without a key, and the first item with each free key. Other items need no capacity.
+    Returns:
+        These rows, and for each item of each call its place among them, or the stored task that has its key. A call
+        for which the capacity is too small is `None`; other rows than the new ones need no capacity.
     """
-    found: list[list[StoredTask] | None] = []
-    known = set(there)
+    new: list[StoredTask] = []
+    found: list[list[StoredTask | int] | None] = []
+    known: dict[str, StoredTask | int] = {**there}
     for call in calls:
-        keys, chosen = set(known), []
+        begin, own = len(new), dict(known)
+        items: list[StoredTask | int] = []
         for row in call:
-            if row.unique is None or row.unique not in keys:
-                chosen.append(row)
-            if row.unique is not None:
-                keys.add(row.unique)
-        if free is not None and len(chosen) > free:
+            item = len(new) if row.unique is None else own.setdefault(row.unique, len(new))
+            if item == len(new):
+                new.append(row)
+            items.append(item)
+        if free is not None and len(new) > free:
+            del new[begin:]
             found.append(None)
-            continue
-        known, free = keys, None if free is None else free - len(chosen)
-        found.append(chosen)
-    return found
-
-
-def _rows_of_items(
-    calls: list[list[StoredTask]],
-    chosen: list[list[StoredTask] | None],
-    added: list[StoredTask],
-    there: Mapping[str, StoredTask],
-) -> list[list[StoredTask]]:
-    """The row of each item: its new one, or that of the task with its key. Calls that do not fit have none."""
-    of_keys = {**there, **{row.unique: row for row in added if row.unique is not None}}
-    new = (id(row) for rows in chosen for row in rows or ())
-    rows_of = dict(zip(new, added, strict=False))
-    return [
-        [] if rows is None else [rows_of.get(id(row)) or of_keys[row.unique or ""] for row in call]
-        for call, rows in zip(calls, chosen, strict=True)
-    ]
+        else:
+            known = own
+            found.append(items)
+    return new, found

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.ids import Numbering
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.spark.put_frame_rows import PutFiles
     from tubeq_spark.storage.statement import PutIdentity, WrittenRows
 
 _OTHER_ROWS = "df yielded other rows when written than when counted; write it to a table first"
@@ -78,9 +79,9 @@ def put_frame(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | Non
 class _UnwrittenError(Exception):
     """The rows of a put must be written to files first, without the table's lock."""
 
-    def __init__(self, frame: CountedFrame, numbering: Numbering) -> None:
+    def __init__(self, frame: CountedFrame, numbering: Numbering, files: PutFiles) -> None:
         super().__init__()
-        self.frame, self.numbering = frame, numbering
+        self.frame, self.numbering, self.files = frame, numbering, files
 
 
 class _FramePut:
@@ -104,27 +105,25 @@ class _FramePut:
         Raises:
             ConflictError: Other commits changed the rows to put, or the table, in each attempt.
         """
-        queue, has_keys = self._ctx.queue, self._frame.has_keys
         call = (self._ctx, self._choose, self._identity)
-        for _ in range(queue.config.attempts + 1):
-            try:
-                added = put_rows(*call, has_keys=has_keys, appends=True)
-            except _UnwrittenError as unwritten:
-                needed = unwritten
-            except CommitUnknownError:
-                # The files may be part of the table, so they must stay.
-                raise
-            except TubeqError:
-                self._discard()
-                raise
-            else:
+        try:
+            for _ in range(self._ctx.queue.config.attempts + 1):
+                try:
+                    added = put_rows(*call, has_keys=self._frame.has_keys, appends=True)
+                except _UnwrittenError as unwritten:
+                    self._write(unwritten)
+                    continue
                 if not added.result.count:
                     self._discard()
                 return added
-            self._write(needed.frame, needed.numbering)
-        self._discard()
-        msg = "put: others committed first while the rows were written; nothing was put"
-        raise ConflictError(msg)
+            msg = "put: others committed first while the rows were written; nothing was put"
+            raise ConflictError(msg)
+        except CommitUnknownError:
+            # The files may be part of the table, so they must stay.
+            raise
+        except TubeqError:
+            self._discard()
+            raise
 
     def _choose(self, seen: PutsSeen | None) -> NewRows[Added] | None:
         ctx, frame = self._ctx, self._frame
@@ -144,20 +143,17 @@ class _FramePut:
 
     def _rows(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
         if self._files is not None:
-            raise _UnwrittenError(frame, numbering)
+            raise _UnwrittenError(frame, numbering, self._files)
         return frame_rows(self._ctx.table, self._ctx.record.options, frame, numbering)
 
-    def _write(self, frame: CountedFrame, numbering: Numbering) -> None:
+    def _write(self, unwritten: _UnwrittenError) -> None:
         self._discard()
-        ctx, files = self._ctx, self._files
-        if files is None:
-            return
+        ctx, frame, numbering = self._ctx, unwritten.frame, unwritten.numbering
         numbered = frame_rows(ctx.table, ctx.record.options, frame, numbering)
-        rows = files.write(ctx.table.name, numbered, ctx.writer.stored)
+        rows = unwritten.files.write(ctx.table.name, numbered, ctx.writer.stored)
         self._written = frame, numbering, rows
         keys = 0 if numbering.key_segment is None else frame.keys
         if rows.size != frame.total + keys:
-            self._discard()
             raise StoreError(_OTHER_ROWS)
 
     def _discard(self) -> None:

@@ -87,52 +87,50 @@ def _no_rows(added: Added) -> NewRows[Added]:
     return NewRows({}, lambda _: pa.table({}), lambda *_: added, is_full=added.is_full)
 
 
-def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
-    """Check the columns and the values of a table. The program may change its own table afterwards.
+def put_arrow(
+    ctx: TubeContext, table: pa.Table, identity: PutIdentity | None, trace: str | None
+) -> PutResult:
+    """Check the rows of a table and put them, or none if the capacity is too small for all.
+
+    The program may change its own table afterwards.
+
+    Args:
+        ctx: The tube.
+        table: The rows.
+        identity: The identity of the put, which makes a repetition add nothing.
+        trace: The span that each task stores.
 
     Raises:
         InvalidOptionError: A column or a value is bad.
     """
     driver = ctx.tube_type
-    put = checked(table, ctx.codec.payload, driver.put_options, driver.name)
-    refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
-    return put.copied()
-
-
-def put_arrow(
-    ctx: TubeContext, put: PutTable, identity: PutIdentity | None, trace: str | None
-) -> PutResult:
-    """Put checked rows, or none if the capacity is too small for all.
-
-    Args:
-        ctx: The tube.
-        put: The rows.
-        identity: The identity of the put, which makes a repetition add nothing.
-        trace: The span that each task stores.
-    """
+    given = checked(table, ctx.codec.payload, driver.put_options, driver.name)
+    refuse_large(given.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
+    put, keys = given.copied(), given.options.get("unique")
 
     def choose(_: PutsSeen | None) -> NewRows[Added] | None:
-        wanted = [] if put.unique is None else pc.unique(put.unique).drop_null().to_pylist()
+        wanted = [] if keys is None else pc.unique(keys).drop_null().to_pylist()
         if not wanted:
             return _of_table(ctx, put, trace)
         used = ctx.put_gate.used(wanted, ctx.queue.now_us())
         return None if used is None else _of_table(ctx, put.with_new_keys(used), trace)
 
-    has_keys, appends = put.unique is not None, identity is not None
+    has_keys, appends = keys is not None, identity is not None
     return put_rows(ctx, choose, identity, has_keys=has_keys, appends=appends).result
 
 
 def _of_table(ctx: TubeContext, put: PutTable, trace: str | None) -> NewRows[Added]:
     """The new rows of a table."""
-    buckets = buckets_of(put.utubes if ctx.tube_type.subqueues else None, put.size)
+    size = len(put.data)
+    buckets = buckets_of(put.options.get("utube") if ctx.tube_type.subqueues else None, size)
 
     def make(numbering: Numbering) -> pa.Table:
-        at = places(put.size)
+        at = places(size)
         columns = put.columns(ctx.record.options, numbering.now_us)
         columns["task_id"] = task_ids(numbering.numbers, at)
         columns["segment"] = segments_of(numbering, buckets, at)
         if trace is not None:
-            columns["trace"] = repeated(trace, pa.string(), put.size)
+            columns["trace"] = repeated(trace, pa.string(), size)
         rows = whole(pa.table(columns), insert_schema(ctx.codec.arrow_type))
         return with_kept_keys(ctx, rows, numbering)
 

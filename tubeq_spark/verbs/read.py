@@ -12,8 +12,7 @@ import pyarrow as pa
 from tubeq_spark.clock import of_us
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import kind_of
-from tubeq_spark.model.stored_task import StoredTask, session_of
-from tubeq_spark.model.tube_types import position_of
+from tubeq_spark.model.stored_task import StoredTask, position_of, session_of
 from tubeq_spark.runtime.context import TubeContext, translated
 from tubeq_spark.storage.expression import Expression, any_of, row
 from tubeq_spark.task import Task, TaskState

@@ -25,7 +25,6 @@ from tubeq_spark.model.changes import (
     Remove,
     Renew,
     Touch,
-    released,
 )
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -111,7 +110,7 @@ def release(how: Release) -> Verb:
     """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
 
     def change(ctx: TubeContext, now_us: int, _: object) -> Change:
-        return released(fresh(ctx), how.delay(ctx.record.options.backoff), now_us, how.error)
+        return how.give_back(fresh(ctx), now_us, ctx.record.options.backoff)
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
 
@@ -212,7 +211,9 @@ def _anywhere(
         end_due(ctx, now_us)
     for row in stored:
         if row.state not in verb.states:
-            raise validation.in_other_state(row.task_id, row.state, verb.states)
+            wanted = " or ".join(state.name.lower() for state in verb.states)
+            msg = f"task {row.task_id} is {row.state.name.lower()}, not {wanted}"
+            raise TaskNotFoundError(msg)
     return stored
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.model.reports import Violation
-from tubeq_spark.model.takes import Rate, begun
+from tubeq_spark.model.takes import begun
+from tubeq_spark.model.tube_types import order_of
 from tubeq_spark.storage.statement import PUTS, total_of
-from tubeq_spark.verify.rows import Row, changed, rows_of, tasks_of
-from tubeq_spark.verify.steps import TAKES, fault_of_step
+from tubeq_spark.verify.rows import TAKES, Row, changed, fault_of_step, rows_of, tasks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
+    from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.model.takes import Rate
+    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.log.replay import Replayed
     from tubeq_spark.storage.statement import Note
 
@@ -25,31 +27,6 @@ if TYPE_CHECKING:
 _UNCOUNTED = {"truncate", "drop", "repair"}
 #: A consumer is alone if the last this many commits are of its session.
 _ALONE = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The limits of a tube, as loose as they were at any time.
-
-    Attributes:
-        name: Its name.
-        id: Its id.
-        order: The columns by which its tasks are taken; empty if that has changed.
-        subqueues: Whether it has sub-queues.
-        parallel: How many tasks of a sub-queue may be taken at a time; with 1, one take holds it.
-        rate: How many leases of a sub-queue may begin in some seconds; `None` is any number, or it has changed.
-        most_taken: How many of its tasks may be taken at a time; `None` is any number.
-        capacity: How many tasks it may hold; `None` is any number.
-    """
-
-    name: str
-    id: int
-    order: tuple[str, ...]
-    subqueues: bool
-    parallel: int = 1
-    rate: Rate | None = None
-    most_taken: int | None = None
-    capacity: int | None = None
 
 
 class _Ready(NamedTuple):
@@ -61,17 +38,31 @@ class _Ready(NamedTuple):
 
 
 class Judge:
-    """Judges one tube. The commits are given in their order."""
+    """Judges one tube, by its limits as loose as they were at any time. The commits are given in their order."""
 
-    def __init__(self, rules: Rules) -> None:
-        """Know no task."""
+    def __init__(self, name: str, id: int, driver: Driver, options: Sequence[TubeOptions]) -> None:
+        """Know no task.
+
+        Args:
+            name: The name of the tube.
+            id: Its id.
+            driver: Its type.
+            options: All options that it has had. The order or the rate is not judged if it has changed.
+        """
+        self.name = name
         self.violations: list[Violation] = []
-        self._rules = rules
+        self._id, self._subqueues = id, driver.subqueues
+        orders, rates = {order_of(driver, of) for of in options}, {of.rate for of in options}
+        self._order = orders.pop() if len(orders) == 1 else ()
+        self._rate = rates.pop() if len(rates) == 1 else None
+        self._parallel = max(of.parallel for of in options)
+        self._most_taken = _loosest([of.most_taken for of in options])
+        self._capacity = _loosest([of.capacity for of in options])
         self._ids: set[int] = set()
         self._over: set[int] = set()
         self._keys: dict[str, int] = {}
         self._ready: dict[int, _Ready] = {}
-        self._queues: dict[str | None, list[tuple[tuple[int, int], int]]] = defaultdict(list)
+        self._queues: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
         self._taken: dict[str | None, dict[int, Row]] = defaultdict(dict)
         self._moments: dict[str | None, list[int]] = defaultdict(list)
         self._total = 0
@@ -86,7 +77,7 @@ class Judge:
     def begin(self, version: int, rows: pa.Table, totals: Mapping[str, int]) -> None:
         """Begin with the rows of a version, and the versions of its application ids. They are not judged."""
         self._version = version
-        self._total = totals.get(total_of(self._rules.id), 0)
+        self._total = totals.get(total_of(self._id), 0)
         for row in rows_of(tasks_of(rows)):
             self._enter(row)
 
@@ -117,13 +108,14 @@ class Judge:
             self._enter(row, since.get(row.task_id) if is_moved else None)
         self._over.update(before.keys() - after)
         if note is not None:
-            if note.operation in PUTS:
-                self._judge_capacity()
+            capacity, tasks = self._capacity, len(self._ids)
+            if note.operation in PUTS and capacity is not None and tasks > capacity:
+                self._fail("capacity", f"the tube has {tasks} tasks, {capacity} fit")
             self._sessions.append(note.session)
 
     def _fail(self, rule: str, text: str, task_id: int | None = None) -> None:
         if self._is_counted:
-            found = Violation(self._rules.name, self._version, rule, text, task_id)
+            found = Violation(self.name, self._version, rule, text, task_id)
             self.violations.append(found)
 
     # -- the tasks -----------------------------------------------------------------------------------
@@ -143,7 +135,7 @@ class Judge:
         elif row.state == "r":
             place = self._place(row)
             self._ready[task_id] = _Ready(place, since or self._version, row)
-            heapq.heappush(self._queues[self._queue(row)], (place, task_id))
+            heapq.heappush(self._queues[self._queue(row)], place)
 
     def _leave(self, row: Row) -> None:
         """A row is no longer there."""
@@ -165,10 +157,10 @@ class Judge:
     # -- the order -----------------------------------------------------------------------------------
 
     def _queue(self, row: Row) -> str | None:
-        return row.utube if self._rules.subqueues else None
+        return row.utube if self._subqueues else None
 
     def _place(self, row: Row) -> tuple[int, int]:
-        order = self._rules.order
+        order = self._order
         key = (row.rank or 0) if "rank" in order else row.pri if "pri" in order else 0
         return key, row.task_id
 
@@ -186,29 +178,29 @@ class Judge:
                     self._fail("order", text, row.task_id)
                     break
 
-    def _first(self, queue: str | None, before: tuple[int, int]) -> Iterator[_Ready]:
+    def _first(self, queue: str | None, before: tuple[int, int]) -> list[_Ready]:
         """The ready tasks of a queue before a place, in order."""
-        heap, seen = self._queues[queue], []
-        while heap and heap[0][0] < before:
-            place, task_id = heapq.heappop(heap)
-            found = self._ready.get(task_id)
+        heap, ready = self._queues[queue], []
+        while heap and heap[0] < before:
+            place = heapq.heappop(heap)
+            found = self._ready.get(place[1])
             # A task that was taken, or has got another priority, may have left its place in the heap.
             if found is not None and found.place == place:
-                seen.append((place, task_id))
-                yield found
-        for entry in seen:
-            heapq.heappush(heap, entry)
+                ready.append(found)
+        for found in ready:
+            heapq.heappush(heap, found.place)
+        return ready
 
     # -- the limits ----------------------------------------------------------------------------------
 
     def _judge_take(self, note: Note, commit: Replayed, taken: Sequence[Row]) -> None:
         base = commit.read if note.base is None else note.base
         is_alone = {*self._sessions} == {note.session} and len(self._sessions) == _ALONE
-        if base is not None and self._rules.order and (self._rules.subqueues or is_alone):
+        if base is not None and self._order and (self._subqueues or is_alone):
             self._judge_order(note, base, taken)
-        if self._rules.subqueues:
+        if self._subqueues:
             self._judge_subqueues(note, taken)
-        most = self._rules.most_taken
+        most = self._most_taken
         if most is not None and taken:
             held = sum(len(self._lasting(note, utube)) for utube in [*self._taken])
             if held + len(taken) > most:
@@ -223,14 +215,13 @@ class Judge:
         by_utube: dict[str | None, list[Row]] = defaultdict(list)
         for row in taken:
             by_utube[row.utube].append(row)
-        parallel, rate = self._rules.parallel, self._rules.rate
         for utube, rows in by_utube.items():
             held = self._lasting(note, utube)
-            if held and (parallel == 1 or len(held) + len(rows) > parallel):
+            if held and (self._parallel == 1 or len(held) + len(rows) > self._parallel):
                 text = f"the sub-queue {utube!r} was taken with task {held[0].task_id}"
                 self._fail("exclusive", text, rows[0].task_id)
-            if rate is not None:
-                self._judge_rate(rate, utube, rows)
+            if self._rate is not None:
+                self._judge_rate(self._rate, utube, rows)
 
     def _judge_rate(self, rate: Rate, utube: str | None, rows: Sequence[Row]) -> None:
         moments, now_us = self._moments[utube], rows[0].since or 0
@@ -239,18 +230,13 @@ class Judge:
             self._fail("rate", text, rows[0].task_id)
         self._moments[utube] = begun(moments, now_us, len(rows), rate.tasks)
 
-    def _judge_capacity(self) -> None:
-        capacity, tasks = self._rules.capacity, len(self._ids)
-        if capacity is not None and tasks > capacity:
-            self._fail("capacity", f"the tube has {tasks} tasks, {capacity} fit")
-
     # -- the counts ----------------------------------------------------------------------------------
 
     def _judge_counts(self, note: Note, commit: Replayed, ended: int) -> None:
         rows = commit.after.num_rows - commit.before.num_rows
         if note.changed is not None and note.changed.inserted - note.changed.deleted != rows:
             self._fail("count", f"its note tells {note.changed}, but there are {rows} rows more")
-        new = commit.totals.get(total_of(self._rules.id))
+        new = commit.totals.get(total_of(self._id))
         if new is None:
             return
         counted = 0 if note.operation in _UNCOUNTED else ended
@@ -258,3 +244,8 @@ class Judge:
             text = f"{new} tasks are counted as done after {self._total}, and {counted} have ended"
             self._fail("count", text)
         self._total = new
+
+
+def _loosest(limits: Sequence[int | None]) -> int | None:
+    """The greatest of some limits; `None` is no limit."""
+    return None if None in limits else max(limit for limit in limits if limit is not None)

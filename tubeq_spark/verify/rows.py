@@ -1,4 +1,7 @@
-"""The rows of a tube's tasks that a commit changed."""
+"""The rows of a tube's tasks that a commit changed, and the rules of one task.
+
+The rules say which change of its row each operation may make, at which moment, and who may make it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.columns import array, repeated
+from tubeq_spark.storage.statement import PUTS
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tubeq_spark.storage.statement import Note
 
 #: The states of tasks that have not ended.
 _STATES = array([state.value for state in TaskState if state is not TaskState.DONE], pa.string())
@@ -94,3 +100,102 @@ def changed(before: pa.Table, after: pa.Table) -> tuple[list[Row], list[Row]]:
     for *values, n in zip(*(column.to_pylist() for column in table.columns), strict=True):
         (added if n > 0 else removed).extend([Row._make(values)] * abs(n))
     return removed, added
+
+
+# -- the rules of one task ----------------------------------------------------------------------------
+
+#: Operations that take tasks.
+TAKES = {"take", "exchange"}
+#: Operations that remove tasks without a condition: a program has asked for it.
+_REMOVES = {"delete", "truncate", "drop", "repair"}
+#: Operations of the session that holds the task, and of no other one.
+_OF_HOLDER = {"touch", "renew", "give_back", "requeue"}
+#: Operations by which the session that holds a task ends it.
+_ENDS = {"ack", "exchange", "done"}
+#: Of these, those that a session may do after the end of a lease, until another one has the task: a take that was slow
+#: renews its leases before it hands the tasks out, or gives them back.
+_AFTER_LEASE = {"renew", "give_back"}
+#: The columns of a task that never change.
+_LASTING = ("tube", "utube", "created", "unique")
+#: The state of a task after an operation other than a take, by the state before it.
+_STEPS = {
+    "touch": {"tt"},
+    "renew": {"tt"},
+    "give_back": {"tr"},
+    "release": {"tr", "t~", "t!"},
+    "requeue": {"tr", "t!"},
+    "bury": {"r!", "t!", "~!", "!!"},
+    "kick": {"!r"},
+    "end_due": {"tr", "t!", "t~", "~r"},
+}
+
+
+def fault_of_step(note: Note, before: Row | None, after: Row | None) -> str | None:
+    """Why a commit may not have changed a row in this way; `None` if it may.
+
+    Args:
+        note: The note of the commit.
+        before: The row before it; `None` if it adds the task.
+        after: The row after it; `None` if it removes the task.
+    """
+    if after is None:
+        return None if before is None else _fault_of_end(note, before)
+    if before is None:
+        return _fault_of_put(note, after)
+    # A task that only moves to another segment stays as it is.
+    is_moved = after == before._replace(segment=after.segment)
+    return None if is_moved else _fault_of_step(note, before, after)
+
+
+def _fault_of_step(note: Note, before: Row, after: Row) -> str | None:
+    if any(getattr(before, name) != getattr(after, name) for name in _LASTING):
+        return "became another task"
+    if note.operation in TAKES and after.state == "t":
+        return _fault_of_take(note, before, after)
+    if before.state + after.state not in _STEPS.get(note.operation, ()):
+        return f"became {after.state!r} from {before.state!r}"
+    if note.operation == "end_due" and not before.is_due(note.at_us or 0):
+        return f"became {after.state!r} before its time"
+    return _fault_of_holder(note, before) if note.operation in _OF_HOLDER else None
+
+
+def _fault_of_put(note: Note, after: Row) -> str | None:
+    if note.operation not in PUTS:
+        return "came from nowhere"
+    if after.state not in "r~" or after.attempts:
+        return f"began as {after.state!r} after {after.attempts} attempts"
+    return None
+
+
+def _fault_of_end(note: Note, before: Row) -> str | None:
+    if note.operation in _REMOVES or not before.is_alive(note.at_us or 0):
+        return None
+    if note.operation not in _ENDS:
+        return "was lost"
+    if before.state != "t":
+        return f"was acked, but it was {before.state!r}"
+    return _fault_of_holder(note, before)
+
+
+def _fault_of_take(note: Note, before: Row, after: Row) -> str | None:
+    at_us = note.at_us or 0
+    if before.is_lasting(at_us):
+        return f"was taken from {before.session}, whose lease lasted until {before.next_event}"
+    is_ready = before.state == "r" or (before.state in "~t" and before.is_due(at_us))
+    if not is_ready:
+        return f"was taken, but it was {before.state!r}"
+    if not before.is_alive(at_us):
+        return "was taken after its ttl"
+    if after.session != note.session:
+        return f"was taken for {after.session} by {note.session}"
+    if after.attempts != before.attempts + 1:
+        return f"has {after.attempts} attempts after {before.attempts}"
+    return None
+
+
+def _fault_of_holder(note: Note, before: Row) -> str | None:
+    if before.session != note.session:
+        return f"was changed by {note.session}, but {before.session} held it"
+    if note.operation not in _AFTER_LEASE and before.is_due(note.at_us or 0):
+        return f"was changed by {note.session} after its lease had ended"
+    return None

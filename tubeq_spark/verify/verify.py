@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,18 +13,18 @@ from tubeq_spark.clock import to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.reports import VerifyReport
-from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
+from tubeq_spark.model.tube_types import BUILT_IN, Driver
 from tubeq_spark.model.validation import moment, no_tube
 from tubeq_spark.storage.check import reading_files
 from tubeq_spark.storage.location import TUBES, local_directory
 from tubeq_spark.storage.log.replay import CutError, Replay
 from tubeq_spark.storage.tables.schema import PARTITION
-from tubeq_spark.verify.judge import Judge, Rules
+from tubeq_spark.verify.judge import Judge
 from tubeq_spark.verify.rows import SCHEMA
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
@@ -80,13 +81,15 @@ def verify_tubes(
     parts: list[VerifyReport] = []
     for id, table in sorted({row["id"]: row["table_name"] for row in rows}.items()):
         records = [row for row in rows if row["id"] == id]
-        if records[-1]["type"] not in drivers:
-            name, kind = records[-1]["name"], records[-1]["type"]
+        name, kind = records[-1]["name"], records[-1]["type"]
+        if kind not in drivers:
             text = f"tube {name}: no driver of type {kind} is registered"
             parts.append(VerifyReport(unread=[text]))
             continue
         replay = Replay(store_of(f"{place}/{table}"), SCHEMA, PARTITION)
-        parts += _verify_tube(_rules(drivers, records), replay, since_us, until_us)
+        options = [TubeOptions.from_json(row["options"]) for row in records]
+        new_judge = partial(Judge, name, id, drivers[kind], options)
+        parts += _verify_tube(new_judge, replay, since_us, until_us)
     return VerifyReport(
         sum(part.commits for part in parts),
         sum(part.tasks for part in parts),
@@ -97,12 +100,12 @@ def verify_tubes(
 
 
 def _verify_tube(
-    rules: Rules, replay: Replay, since_us: int, until_us: float
+    new_judge: Callable[[], Judge], replay: Replay, since_us: int, until_us: float
 ) -> Iterator[VerifyReport]:
     """Judge the commits of one tube. After a version that cannot be read it goes on from the next checkpoint."""
     start = _first(replay, since_us)
     while start is not None:
-        judge, count = Judge(rules), 0
+        judge, count = new_judge(), 0
         unread, damaged = list[str](), list[str]()
         following = None
         try:
@@ -114,7 +117,7 @@ def _verify_tube(
                 count += is_counted
                 judge.judge(commit, is_counted=is_counted)
         except CutError as cut:
-            unread.append(f"tube {rules.name}: {cut}")
+            unread.append(f"tube {judge.name}: {cut}")
             damaged += unread if cut.is_damage else []
             later = max(start + 1, cut.version)
             following = next((s for s in replay.starts() if s >= later), None)
@@ -150,26 +153,3 @@ def _registered(store: Store) -> list[dict[str, Any]]:
         msg = f"the table {TUBES} cannot be read: {error}; `tubeq check` says what can be repaired"
         raise StoreError(msg) from error
     return found
-
-
-def _rules(drivers: Mapping[str, Driver], rows: Sequence[Mapping[str, Any]]) -> Rules:
-    """The limits of a tube, as loose as they were in any of its records."""
-    options = [TubeOptions.from_json(row["options"]) for row in rows]
-    driver = drivers[rows[-1]["type"]]
-    orders = {order_of(driver, each) for each in options}
-    rates = {each.rate for each in options}
-    return Rules(
-        rows[-1]["name"],
-        rows[-1]["id"],
-        orders.pop() if len(orders) == 1 else (),
-        driver.subqueues,
-        max(each.parallel for each in options),
-        rates.pop() if len(rates) == 1 else None,
-        _loosest([each.most_taken for each in options]),
-        _loosest([each.capacity for each in options]),
-    )
-
-
-def _loosest(limits: Sequence[int | None]) -> int | None:
-    """The greatest of some limits; `None` is no limit."""
-    return None if None in limits else max(limit for limit in limits if limit is not None)

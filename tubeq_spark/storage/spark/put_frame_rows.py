@@ -30,9 +30,8 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS, Numbering
 from tubeq_spark.model.options import MOST_RANK, TubeOptions
-from tubeq_spark.model.validation import refuse
+from tubeq_spark.model.validation import refuse, shown
 from tubeq_spark.payloads.arrow_values import too_large
-from tubeq_spark.payloads.values import shown
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.rows import INSERTED, key_row
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.stored_task import TIMERS
-from tubeq_spark.model.takes import ReadySegment
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total
 from tubeq_spark.storage.rows import FileInOrder, ToldFile, Waiting
@@ -174,7 +173,7 @@ def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting
 # -- by the log alone --------------------------------------------------------------------------------
 
 #: States that wait for `next_event`, by their letters.
-_HOLDING = {state.value for state, timer in TIMERS.items() if timer.event is not None}
+_HOLDING = {state.value for state, event in TIMERS.items() if event is not None}
 _TAKEN, _READY = TaskState.TAKEN.value, TaskState.READY.value
 #: States that time does not make ready.
 _NOT_READY = {TaskState.BURIED.value, TaskState.DONE.value}
@@ -243,7 +242,7 @@ def states(
 
 def ready_segments(
     files: Iterable[FileInOrder], tube: int, now_us: int
-) -> tuple[tuple[int, ...], list[ReadySegment]]:
+) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
     """The first segments, of ready tasks that all have the priority of the tube's first task.
 
     A file that may also have other tasks is left out, but the first task of the tube may be in it.
@@ -254,7 +253,8 @@ def ready_segments(
         now_us: The moment.
 
     Returns:
-        The priority (the values that the order compares before the id), and the first segments.
+        The priority (the values that the order compares before the id), and the first segments, each with the number
+        of its tasks.
 
     Raises:
         UntoldError: The rows must be read.
@@ -276,7 +276,7 @@ def ready_segments(
         is_ready = file.values.get("state") == _READY and file.rows is not None
         if is_ready and (not key or (file.values.get("pri"),) == key):
             found[segment] = found.get(segment, 0) + (file.rows or 0)
-    return key or (), [ReadySegment(segment, count) for segment, count in found.items()]
+    return key or (), list(found.items())
 
 
 def _is_held(file: ToldFile, now_us: int) -> bool:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.model.takes import ReadySegment
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Parts
@@ -182,7 +181,7 @@ class TubeReader:
         self._behind_firsts = sum(firsts.column("n").to_pylist())
         return firsts
 
-    def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[ReadySegment]] | None:
+    def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
         """The result of `counts.ready_segments`, without a read of rows; `None` if the log is not enough."""
         files = self.engine.tables.files_in_order(self._table.name, self._table.order)
         if files is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
-from tubeq_spark.model.stored_task import TIMERS, Timer
+from tubeq_spark.model.stored_task import TIMERS
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.expression import (
     FALSE,
@@ -55,7 +55,7 @@ GONE = TaskState.DONE.value
 WHOLE_UTUBES = ("utube",)
 _ROW = row()
 #: The states that last until their `next_event`, and the others that time can change.
-_HOLDING = [state for state, timer in TIMERS.items() if timer.event is not None]
+_HOLDING = [state for state, event in TIMERS.items() if event is not None]
 _FREE = [state for state in TIMERS if state not in _HOLDING]
 
 
@@ -164,13 +164,13 @@ class TubeTable:
                 holds &= of.owner.not_in(over)
             branches.append((holds, literal(state.value)))
         branches.append((~is_alive(now_us, of), null(Type.STRING)))
-        branches += [
-            (of.state == state.value, self._becomes(timer, of)) for state, timer in TIMERS.items()
-        ]
+        branches += [(of.state == state.value, self._becomes(state, of)) for state in TIMERS]
         return Case(tuple(branches))
 
-    def _becomes(self, timer: Timer, of: Row) -> Expression:
-        return self.readied_state(of) if timer.event == "ttr" else literal(timer.becomes.value)
+    def _becomes(self, state: TaskState, of: Row) -> Expression:
+        if state is TaskState.TAKEN:
+            return self.readied_state(of)
+        return literal((state if state in _FREE else TaskState.READY).value)
 
     def readied_state(self, of: Row = _ROW) -> Expression:
         """The state after a release: ready, or buried by `max_attempts`."""
