@@ -1215,7 +1215,7 @@ class Tube:
         self._run("release_all", lambda ctx: expire.release_taken(ctx, None))
 
     def truncate(self) -> None:
-        """Remove all tasks that were put before, in any state; counters stay.
+        """Remove all tasks that were put before, in any state, and perhaps tasks that are put meanwhile; counters stay.
 
         Ended leases, delays and ttls are written first, so a task whose ttl has ended counts as expired.
 

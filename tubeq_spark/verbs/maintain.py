@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model import validation
-from tubeq_spark.model.changes import Every, Move, Older, Remove
+from tubeq_spark.model.changes import Every, Move, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.runtime.context import HEAD, TINY_BYTES
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.rows import SegmentSpan, whole_segments
+from tubeq_spark.storage.expression import TRUE, row
+from tubeq_spark.storage.query import greatest
+from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, Statement
+    from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
 
@@ -35,37 +37,38 @@ _MOST_SEGMENTS = 100_000
 def truncate(ctx: TubeContext) -> None:
     """Delete all tasks of the first read, also those that other commits move meanwhile.
 
-    Ends of ttls are written first, so these tasks count as expired.
+    A task that is put while this runs may be deleted, too. Ends of ttls are written first, so these tasks count as
+    expired.
     """
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total():
         pass
-    newest = ctx.reader.newest_ids()
-
-    def attempt() -> Plan[bool]:
-        spans = ctx.reader.segments_up_to(newest, _MOST_SEGMENTS)
-        if not spans:
-            return Plan(None, lambda _: False)
-        return Plan(_truncation(ctx, spans, newest), lambda _: True, now_us)
-
-    more = bool(newest)
-    while more:
-        more = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
+    last = ctx.reader.one(greatest(row().task_id), TRUE)
+    if last is not None:
+        while ctx.queue.loop.run(
+            "truncate", ctx.table_lock, lambda: _truncation(ctx, last, now_us)
+        ):
+            pass
     if ctx.table.unique_for_us is not None:
         ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _without_keys(ctx, now_us))
     ctx.table_lock.wake_takes()
 
 
-def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int, int]) -> Statement:
-    whole = [s for s in spans if s.is_whole and not (s.in_lease_segment and ctx.table.change_feed)]
-    if whole:
-        return ctx.writer.delete_segments([span.segment for span in whole])
-    # Left are segments that also have later tasks, which a take has moved there meanwhile. With a change feed all
-    # lease segments are left, too: the feed would show the deletion of their rows as acks.
-    (gone,) = ctx.queue.session.segments(1)
-    changes = [(Older(newest, taken=True), Remove(gone)), (Older(newest), Remove())]
-    rows = whole_segments([span.segment for span in spans])
-    return replace(ctx.writer.settle(rows, changes), ended=None)
+def _truncation(ctx: TubeContext, last: int, now_us: int) -> Plan[bool]:
+    """Plan the removal of the segments with tasks up to an id; the result is whether there are some."""
+    is_there = row().task_id <= last
+    # A change feed would show the deletion of a lease segment as acks, so its rows become gone rows.
+    has_feed = ctx.table.change_feed
+    free = is_there & ~ctx.table.is_held(None) if has_feed else is_there
+    segments = [*ctx.reader.counts("segment", free, limit=_MOST_SEGMENTS)]
+    held = [*ctx.reader.counts("segment", is_there)] if has_feed and not segments else []
+    if held:
+        (gone,) = ctx.queue.session.segments(1)
+        moves = ctx.writer.settle(whole_segments(held), [(Every(), Remove(gone))])
+        return Plan(replace(moves, ended=None), lambda _: True, now_us)
+    if not segments:
+        return Plan(None, lambda _: False)
+    return Plan(ctx.writer.delete_segments(segments), lambda _: True, now_us)
 
 
 def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:

@@ -35,7 +35,6 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     Move,
-    Older,
     Remove,
     Which,
 )
@@ -199,8 +198,6 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
         of = replace(table, max_attempts=most)
         title = f"groups: due, max_attempts {most}"
         yield reader_of(of)(title, of.is_due(NOW), NOW, 5, answers=[due])
-    yield case("newest_ids: any")
-    yield case("segments_up_to: of two slots", {0: 99, 7: 30_000}, 5)
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", 7, 10, answers=[tiny])
     yield case("gone_segments: any")
@@ -361,8 +358,7 @@ def settlements(table: TubeTable) -> Iterator[Case]:
     ]
     for said, rows in ROWS.items():
         yield case(f"settle: {said}", rows, changes)
-    older = (Older({0: 99, 7: 30_000}, taken=True), Remove(-41))
-    yield settling_segments(table, "two, two changes", [older, *changes])
+    yield settling_segments(table, "two, two changes", changes)
 
 
 def settling_segments(table: TubeTable, said: str, changes: Sequence[tuple[Which, Change]]) -> Case:

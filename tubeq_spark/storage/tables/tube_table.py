@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
 from tubeq_spark.model.stored_task import TIMERS, Timer
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.expression import (
@@ -16,8 +15,6 @@ from tubeq_spark.storage.expression import (
     TRUE,
     Case,
     Expression,
-    Mapped,
-    Quotient,
     Row,
     Type,
     all_of,
@@ -67,22 +64,6 @@ def is_alive(now_us: int, of: Row = _ROW) -> Expression:
 def is_free_key(now_us: int, until_us: int | None = None, of: Row = _ROW) -> Expression:
     """A row for a key that is free at a moment; with `until_us` a row of a put up to another moment."""
     return ~is_alive(now_us, of) if until_us is None else of.created <= at(until_us)
-
-
-def slot() -> Expression:
-    """The slot of a task id, as `ids.slot_of` computes it."""
-    return _slot(_ROW)
-
-
-def is_older(newest: Mapping[int, int], of: Row = _ROW) -> Expression:
-    """Put no later than the newest id of its slot. The ids of one slot only grow, whatever clocks say."""
-    return of.task_id <= Mapped(_slot(of), tuple(newest.items()))
-
-
-def _slot(of: Row) -> Expression:
-    return Quotient(of.task_id, 1 << POSITION_BITS) - (
-        Quotient(of.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
-    )
 
 
 def _in_one_of(states: Iterable[TaskState], of: Row) -> Expression:
