@@ -189,8 +189,8 @@ class Batch:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
             InvalidOptionError: `df` has no ids.
 
-        Commits: 1, for all remaining tasks a deletion of the lease segment's partition; 1 more if `Tube.touch` of
-        another queue object has extended some leases. Conflicts only with commits that end one of these leases.
+        Commits: 1, for all remaining tasks a deletion of the lease segment's partition; 1 more if `Tube.touch` has
+        extended some leases. Conflicts only with commits that end one of these leases.
         """
         return self._settle("ack", df, lambda _: settle.ACK)
 

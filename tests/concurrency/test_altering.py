@@ -97,7 +97,7 @@ def test_verb_when_its_process_slept_while_the_tube_was_paused_takes_nothing(
             assert fresh.tube.exchange(ack=held(fresh), take=1) == []
     else:
         with monkeypatch.context() as patched:
-            patched.setattr(after_take, "give_up", raising(PASSES))
+            patched.setattr(after_take, "give_back", raising(PASSES))
             with fresh.probe.interrupted("decided", "take", sleeps):
                 assert fresh.tube.take(0) is None
         # The heart does it.

@@ -3,7 +3,7 @@
 A take happens in the order of this file. `take_group` takes for the calls that share a commit. `Take.plan` makes sure of
 the session's lease, reads the limits of the tube (`limits`), chooses the first tasks that these allow, and divides them
 among the calls. One statement names the chosen tasks, and moves all of them or none: if another commit has changed one,
-the take is decided again. If the commit was slow, the leases are renewed, and a call that has lost tasks takes again
+the take is decided again. If the commit was slow, the leases are renewed; if some have ended, the calls take again
 (`after_take`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
 buries them, and the choice is made again.
 
@@ -31,7 +31,7 @@ from tubeq_spark.storage.rows import COLUMNS, GateIncrements, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED, Affected, asked_by
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
+from tubeq_spark.verbs.after_take import give_back_unknown, with_time_left
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import TakeLimits, from_own_gates, settled_limits, shared_out, within
 from tubeq_spark.verbs.settle import bury_unreadable
@@ -53,14 +53,14 @@ SMALL_TAKE = 16
 _LOOK_AHEAD = 1_000
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
-#: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
+#: If leases have ended after the commit, the calls take again; they take at most so often in all, then they find none.
 _MOST_TAKES = 3
 
 
 def take_group(
     ctx: TubeContext, requests: Sequence[TakeRequest], taken: Sequence[Taken | None] | None = None
-) -> list[Taken | None]:
-    """Take for several calls at once, in their order. A call that loses tasks before it returns takes again.
+) -> Sequence[Taken | None]:
+    """Take for several calls at once, in their order. If leases end before they return, all of them take again.
 
     Args:
         ctx: The tube.
@@ -70,32 +70,19 @@ def take_group(
     Returns:
         The tasks of each call, which are remembered; `None` for a call that found none.
     """
-    results: list[Taken | None] = [None] * len(requests)
-    asking = list(range(len(requests)))
+    lasting: Sequence[Taken | None] | None = None
     for _ in range(_MOST_TAKES):
-        try:
-            if taken is None:
-                taken = Take(ctx, [requests[n] for n in asking]).run()
-            lasting = renew_if_slow(ctx, taken)
-        except Exception:
-            if not any(results):
-                raise
-            # The other calls keep their tasks.
-            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
+        lasting = with_time_left(ctx, taken or Take(ctx, requests).run())
+        if lasting is not None:
             break
-        for n, found in zip(asking, lasting, strict=True):
-            results[n] = found
-        asking = [n for n, before in zip(asking, taken, strict=True) if before and not results[n]]
         taken = None
-        if not asking:
-            break
-    for held in filter(None, results):
+    for held in filter(None, lasting or ()):
         if held.rows is None:
             ctx.queue.held_tasks.add_batch(held.take_id, held.until)
             ctx.events.count("take", held.count)
         else:
             ctx.queue.held_tasks.add(ctx.record.id, held.rows, held.size)
-    return results
+    return lasting or [None] * len(requests)
 
 
 # -- one commit -----------------------------------------------------------------------------------
@@ -132,7 +119,7 @@ class Take:
         self._attempts = 0
         self._owner = ""
         #: The take ids of the newest attempt that chose tasks.
-        self.take_ids: Sequence[int] = ()
+        self._take_ids: Sequence[int] = ()
 
     def run(self) -> list[Taken | None]:
         """Take by one commit; `None` for a call that gets no task."""
@@ -153,8 +140,8 @@ class Take:
             raise
 
     def _give_back_if_committed(self) -> None:
-        if self.take_ids:
-            search = partial(give_back_unknown, self._ctx, self.take_ids, self._owner)
+        if self._take_ids:
+            search = partial(give_back_unknown, self._ctx, self._take_ids, self._owner)
             self._ctx.queue.unknown_takes.add(search)
 
     def plan(self, acked: Sequence[StoredTask] = ()) -> Plan[list[Taken | None]] | None:
@@ -167,7 +154,7 @@ class Take:
             Stale: Something is still in the way, so the take must be decided again.
         """
         ctx = self._ctx
-        if self.take_ids:
+        if self._take_ids:
             # The previous attempt was not committed, or was undone.
             ctx.lost_takes += 1
         self._attempts += 1
@@ -314,7 +301,7 @@ class Take:
         ctx, tasks = self._ctx, choice.tasks
         counts = Counter(choice.call_of)
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
-        self.take_ids = list(take_ids.values())
+        self._take_ids = list(take_ids.values())
         # The small takes of one commit share the lease segment of the first of them, but batches do not.
         small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
@@ -338,7 +325,7 @@ class Take:
             may_go_unnamed and count > MOST_NAMED and ctx.queue.engine.committing_jvm() is not None
         )
         if moves_up_to_last:
-            statement = ctx.take_writer.take_up_to(tasks, self.take_ids[0], lease, now_us)
+            statement = ctx.take_writer.take_up_to(tasks, self._take_ids[0], lease, now_us)
         else:
             statement = ctx.take_writer.take(
                 tasks, segment_of, take_id_of, lease, increments, acked

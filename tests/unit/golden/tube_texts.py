@@ -157,7 +157,6 @@ def reads(table: TubeTable) -> Iterator[Case]:
     yield case("count: some", low, skips=(), answers=[[{"value": 3}]])
     yield case("counts: by sub-queue", "utube")
     yield case("counts: by error, 5", "error", low, limit=5, skips=())
-    yield case("count_in: one", -5, answers=[[{"n": 3}]])
     yield case("owners: 5", 5)
     yield case("lease_segments: of one", -5, "session/1")
 

@@ -231,13 +231,6 @@ class TubeReader:
         """The owners of taken tasks, also of those with ended leases."""
         return list(self.counts("owner", self._table.is_held(None), limit=limit, skips=()))
 
-    def count_in(self, segment: int) -> int:
-        """The number of tasks, or of gone tasks, in a segment."""
-        tubes = _ROW.tube.is_in([self._table.id, -self._table.id])
-        where = tubes & (_ROW.segment == segment)
-        found = self.engine.rows(Select(self._table.name, {"n": count()}, where))
-        return int(found[0]["n"])
-
     def lease_segments(self, take_id: int, owner: str) -> list[int]:
         """The segments of the tasks of a take that `owner` still holds."""
         return sorted(self.counts("segment", self._table.is_held(owner, [take_id])))
