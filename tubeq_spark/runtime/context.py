@@ -24,13 +24,12 @@ from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable,
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.committer import LogReaders
 from tubeq_spark.storage.rows_after import rows_at
+from tubeq_spark.storage.tables.gates import Gates, PutGate
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.take_gates import Gates
-from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
-from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.uninterrupted import uninterrupted
 from tubeq_spark.task import QueueState
 
@@ -277,7 +276,6 @@ class TubeContext:
     reader: TubeReader = field(init=False)
     writer: TubeWriter = field(init=False)
     put_gate: PutGate = field(init=False)
-    take_writer: TakeWriter = field(init=False)
     gates: Gates = field(init=False)
 
     def __post_init__(self) -> None:
@@ -287,7 +285,6 @@ class TubeContext:
         self.reader = TubeReader(engine, table)
         self.writer = TubeWriter(table)
         self.put_gate = PutGate(engine, table, self.reader)
-        self.take_writer = TakeWriter(table)
         self.gates = Gates(engine, table)
 
     def after(self, record: TubeRecord) -> TubeContext:

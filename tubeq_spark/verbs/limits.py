@@ -321,6 +321,6 @@ def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | No
     if texts:
         change = seen.increments(texts, texts, all_takes=False)
         now_us = ctx.queue.now_us()
-        plan = Plan(ctx.take_writer.tidy(change, now_us), lambda _: None, now_us)
+        plan = Plan(ctx.writer.tidy(change, now_us), lambda _: None, now_us)
         with contextlib.suppress(ConflictError):
             ctx.queue.loop.run("forget", ctx.table_lock, lambda: plan, retries=False)

@@ -325,11 +325,9 @@ class Take:
             may_go_unnamed and count > MOST_NAMED and ctx.queue.engine.committing_jvm() is not None
         )
         if moves_up_to_last:
-            statement = ctx.take_writer.take_up_to(tasks, self._take_ids[0], lease, now_us)
+            statement = ctx.writer.take_up_to(tasks, self._take_ids[0], lease, now_us)
         else:
-            statement = ctx.take_writer.take(
-                tasks, segment_of, take_id_of, lease, increments, acked
-            )
+            statement = ctx.writer.take(tasks, segment_of, take_id_of, lease, increments, acked)
 
         def finish(affected: Affected) -> list[Taken | None]:
             if moves_up_to_last and affected.updated < count:

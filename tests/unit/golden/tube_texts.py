@@ -46,11 +46,10 @@ from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import COLUMNS, GateIncrements, PutsSeen, whole_segments
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.storage.tables.counts import counts, depth, waiting
-from tubeq_spark.storage.tables.take_gates import Gates
-from tubeq_spark.storage.tables.take_writer import TakeWriter
+from tubeq_spark.storage.tables.gates import Gates, PutGate
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
-from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.user_condition import condition_of, shown
 from tubeq_spark.task import TaskState
 
@@ -313,7 +312,7 @@ RAISED = {"nothing": GateIncrements(), "one gate": ONE_GATE, "gates and rows": W
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
-    case = calling("TakeWriter", lambda _: TakeWriter(table))
+    case = calling("TubeWriter", lambda _: TubeWriter(table))
 
     def take(said: str, tasks: pa.Table, *args: Any) -> Case:
         numbers = pa.array([-21 - n % 3 for n in range(tasks.num_rows)], pa.int64())

@@ -34,8 +34,7 @@ from tubeq_spark.storage.expression import (
     small,
 )
 from tubeq_spark.storage.statement import Clause
-from tubeq_spark.storage.tables.take_writer import lease_end
-from tubeq_spark.storage.tables.tube_table import GONE, is_alive
+from tubeq_spark.storage.tables.tube_table import GONE, is_alive, lease_end
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
