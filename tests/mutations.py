@@ -56,7 +56,7 @@ NAMED = {
         "(_T.task_id == _S.task_id) | _S.number.is_not_null()]",
     ),
     "a paused take after its lease": (
-        "verbs/after_take.py", "kept = _renewed_if_slow(ctx, held)", "return calls",
+        "verbs/wait.py", "kept = _renewed_if_slow(ctx, held)", "return calls",
     ),
 }  # fmt: skip
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {

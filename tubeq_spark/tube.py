@@ -40,7 +40,7 @@ from tubeq_spark.payloads.put_table import ArrowRows, as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, QueueState, Task, TaskState
-from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
+from tubeq_spark.verbs import exchange, expire, maintain, put, put_rows, read, settle, wait
 from tubeq_spark.verbs.settle_batch import kick
 from tubeq_spark.verbs.take import take_group
 from tubeq_spark.verbs.wait import end_dead_sessions_if_news, wait_for
@@ -516,7 +516,7 @@ class Tube:
             return []
 
         def look(ctx: TubeContext) -> list[Task] | None:
-            return after_take.handed_out(ctx, self._unless_paused(request)) or None
+            return wait.handed_out(ctx, self._unless_paused(request)) or None
 
         return wait_for(self._current, timeout, look) or []
 
@@ -538,11 +538,11 @@ class Tube:
         try:
             after = self._current.newest().record
         except BaseException:
-            after_take.undo(self._ctx, taken)
+            wait.undo(self._ctx, taken)
             raise
         if after == before and taken.lasts(self._ctx.queue.now_us()):
             return True
-        after_take.undo(self._ctx, taken)
+        wait.undo(self._ctx, taken)
         return False
 
     def take_df(
@@ -605,7 +605,7 @@ class Tube:
             if not request.count:
                 return Batch(self._current, None, as_arrow=as_arrow)
             leased = wait_for(self._current, limit, lambda _: self._unless_paused(request))
-            after_take.undo_if_interrupted(ctx, leased)
+            wait.undo_if_interrupted(ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
 
         return self._run("take", verb, on_spark=not as_arrow)
@@ -657,7 +657,7 @@ class Tube:
                 taken = exchange.exchange(ctx, ids, request)
             try:
                 if taken is not None and self._is_still_allowed(before, taken):
-                    return after_take.handed_out(self._ctx, taken)
+                    return wait.handed_out(self._ctx, taken)
                 return self._take(request, limit)
             except Exception:
                 # An error would make the caller repeat the call, and ack again.

@@ -14,7 +14,7 @@ import pytest
 from tests.concurrency.support import TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, PutItem, StoreError
 from tubeq_spark.model.takes import take_request
-from tubeq_spark.verbs import after_take, exchange, settle, take
+from tubeq_spark.verbs import exchange, settle, take, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def told(result: Any) -> str:
 
 def undo(tube: Tube, call: Taken) -> None:
     """What an interrupt of a call does that has taken."""
-    tube._read(lambda ctx: after_take.undo(ctx, call))
+    tube._read(lambda ctx: wait.undo(ctx, call))
 
 
 def ack_each(world: World, left: list[int], after: str) -> None:
@@ -157,7 +157,7 @@ def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tas
 ) -> None:
     one, two, three = taken_together(world, "abcd", 1, 2, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(after_take, "give_back", refuse)
+        patch.setattr(wait, "give_back", refuse)
         undo(world.tube, two)
 
     ack_each(world, [row.task_id for row in (*one.rows, *three.rows)], "bt ct")
@@ -167,7 +167,7 @@ def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tas
 def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_that_take(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
 ) -> None:
-    give_back, again = after_take.give_back, []
+    give_back, again = wait.give_back, []
 
     def slow(*args: Any) -> int:
         count = give_back(*args)
@@ -179,7 +179,7 @@ def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_th
 
     (one,) = taken_together(world, "ab", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(after_take, "give_back", slow)
+        patch.setattr(wait, "give_back", slow)
         undo(world.tube, one)
 
     ack_each(world, [task.task_id for task in reversed(again)], "")
@@ -193,7 +193,7 @@ def test_takes_that_share_a_commit_when_one_lease_has_ended_take_again(
     world.rival.put_many([PutItem("a"), PutItem("b", ttr=TTR / 10), PutItem("c")])
     with monkeypatch.context() as patch:
         if fails:
-            patch.setattr(after_take, "give_back", refuse)
+            patch.setattr(wait, "give_back", refuse)
         with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR / 5)):
             calls = together(world.tube, 1, 1, 1)
 

@@ -40,7 +40,6 @@ WITHOUT_SQL = {
     "Sessions.extent",
     "Sessions.files",
     "Sessions.last_commit",
-    "Sessions.version",
     # By the log alone.
     "TubeReader.segments_by_log",
 }

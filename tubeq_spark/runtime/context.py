@@ -8,6 +8,7 @@ import threading
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.clock import US, Clock, SystemClock, to_us
@@ -149,6 +150,7 @@ class QueueContext:
         table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
         self.sessions = Sessions(engine, table, self.loop, table_lock, self.random)
         self.slots = Slots(engine, table, self.loop, table_lock, self.random)
+        version = partial(engine.tables.version, table)
         table, table_lock = opened.location.table(TUBES), opened.table_lock(TUBES)
         self.registry = Registry(engine, table, self.loop, table_lock, self.random)
         self.session = session = Session(
@@ -157,7 +159,7 @@ class QueueContext:
         self.unknown_takes = UnknownTakes(clock)
         # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
         # often, because it has the time.
-        self.lapsed = ExpiredSessionCache(session, round(2 * config.session_check * US))
+        self.lapsed = ExpiredSessionCache(session, version, round(2 * config.session_check * US))
         #: The tube types that this queue object knows, by name.
         self.drivers = dict(BUILT_IN)
         self.used = UsedTubes()

@@ -4,7 +4,7 @@ A take happens in the order of this file. `take_group` takes for the calls that 
 the session's lease, reads the limits of the tube (`limits`), chooses the first tasks that these allow, and divides them
 among the calls. One statement names the chosen tasks, and moves all of them or none: if another commit has changed one,
 the take is decided again. If the commit was slow, the leases are renewed; if some have ended, the calls take again
-(`after_take`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
+(`wait`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
 buries them, and the choice is made again.
 
 If a take is interrupted before its commit, nothing has changed. After it, the tasks belong to the session until their
@@ -31,10 +31,10 @@ from tubeq_spark.storage.rows import COLUMNS, GateIncrements, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED, Affected, asked_by
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back_unknown, with_time_left
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import TakeLimits, from_own_gates, settled_limits, shared_out, within
 from tubeq_spark.verbs.settle import bury_unreadable
+from tubeq_spark.verbs.wait import give_back_unknown, with_time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

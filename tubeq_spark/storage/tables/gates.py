@@ -210,13 +210,11 @@ class PutGate:
         )
 
     def holders(self, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
-        """The tasks that have some of these keys, or had them within `unique_for`: these are done.
+        """The tasks that have some of these keys, at least one, or had them within `unique_for`: these are done.
 
         Returns:
             The tasks by key, in their effective states; `None` if one is stored whose ttl has ended.
         """
-        if not keys:
-            return {}
         # Nearly always no task is found, and then no other column is read.
         found = self._engine.arrow(self._table.select(named("task_id"), _has(keys)))
         there: dict[str, StoredTask] = {}
