@@ -24,7 +24,7 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
@@ -50,7 +50,7 @@ def truncate(ctx: TubeContext) -> None:
         ):
             pass
     if ctx.table.unique_for_us is not None:
-        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _without_keys(ctx, now_us))
+        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _without_keys(ctx))
     ctx.table_lock.wake_takes()
 
 
@@ -69,6 +69,11 @@ def _truncation(ctx: TubeContext, last: int, now_us: int) -> Plan[bool]:
     if not segments:
         return Plan(None, lambda _: False)
     return Plan(ctx.writer.delete_segments(segments), lambda _: True, now_us)
+
+
+def _without_keys(ctx: TubeContext) -> Plan[int]:
+    """Plan the removal of all rows of keys."""
+    return _removal(ctx, [kept.segment for kept in ctx.reader.kept_keys(ctx.queue.now_us())])
 
 
 def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
@@ -153,26 +158,22 @@ def fold_kept_keys(ctx: TubeContext) -> int:
     """
     if ctx.table.unique_for_us is None:
         return 0
-    return _fold(ctx, lambda: _without_keys(ctx))
 
-
-def _without_keys(ctx: TubeContext, until_us: int | None = None) -> Plan[int]:
-    """Plan the removal of rows of keys: those that are due and worth it, or all that were put up to a moment."""
-    config, now_us = ctx.queue.config, ctx.queue.now_us()
-    found = ctx.reader.kept_keys(now_us, until_us)
-    if until_us is not None:
-        segments = [each.segment for each in found if each.over]
-    else:
+    def attempt() -> Plan[int]:
+        config, now_us = ctx.queue.config, ctx.queue.now_us()
+        found = ctx.reader.kept_keys(now_us)
         segments = [each.segment for each in found if 2 * each.over >= each.rows]
         small = {each.segment for each in found if each.rows <= config.fold_rows}
         tiny = small.difference(segments)
         if len(tiny) > config.fold_segments:
             segments += sorted(tiny)
-    if not segments:
-        return Plan(None, lambda _: 0)
-    dest = ctx.queue.session.segments(1)[0]
-    statement = ctx.writer.fold_kept_keys(segments, dest, now_us, until_us)
-    return Plan(statement, lambda affected: affected.deleted, now_us)
+        if not segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
+        return Plan(statement, lambda affected: affected.deleted, now_us)
+
+    return _fold(ctx, attempt)
 
 
 def compact_crowded(ctx: TubeContext) -> None:
@@ -190,12 +191,13 @@ def remove_gone(ctx: TubeContext) -> int:
     Returns:
         The number of rows. At most one commit.
     """
+    return ctx.queue.loop.run(
+        "gone", ctx.table_lock, lambda: _removal(ctx, ctx.reader.gone_segments())
+    )
 
-    def attempt() -> Plan[int]:
-        segments = ctx.reader.gone_segments()
-        if not segments:
-            return Plan(None, lambda _: 0)
-        statement = ctx.writer.delete_segments(segments)
-        return Plan(statement, lambda affected: affected.deleted)
 
-    return ctx.queue.loop.run("gone", ctx.table_lock, attempt)
+def _removal(ctx: TubeContext, segments: Sequence[int]) -> Plan[int]:
+    """Plan the removal of whole segments; the result is the number of rows."""
+    if not segments:
+        return Plan(None, lambda _: 0)
+    return Plan(ctx.writer.delete_segments(segments), lambda affected: affected.deleted)

@@ -69,8 +69,7 @@ def depth(
     files = engine.tables.told_files(table.name)
     if files is not None:
         with suppress(UntoldError):
-            by_state, ready_us, put_us = states(files, table.id, now_us, soon_us, over)
-            return Depth(by_state, ready_us, put_us, 0, 0, None)
+            return states(files, table.id, now_us, soon_us, over)
     due = table.is_due(now_us)
     ending = all_of(
         _ROW.state == TaskState.TAKEN.value,
@@ -210,8 +209,8 @@ def _waiting_by_log(files: Sequence[ToldFile], tube: int, now_us: int, rows: int
 
 def states(
     files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
-) -> tuple[dict[str, int], int | None, int | None]:
-    """Measure the tasks of a tube whose leases do not end soon.
+) -> Depth:
+    """Measure the tasks of a tube whose leases do not end soon, and of which none is due.
 
     Args:
         files: All files of the tube's table.
@@ -219,10 +218,6 @@ def states(
         now_us: The moment.
         soon_us: Leases that end by this moment end soon.
         over: Owners whose sessions are over.
-
-    Returns:
-        The number of tasks by the letter of their state, and the moments at which the first of the ready ones became
-        ready and at which the first one was put.
 
     Raises:
         UntoldError: Something may be due, or end soon, or the log does not have it.
@@ -238,7 +233,7 @@ def states(
         ends_us = file.least_us["next_event"]
         if owner is not None and (owner in over or (ends_us is not None and ends_us <= soon_us)):
             raise UntoldError
-    return found, min(since, default=None), min(put, default=None)
+    return Depth(found, min(since, default=None), min(put, default=None), 0, 0, None)
 
 
 def ready_segments(

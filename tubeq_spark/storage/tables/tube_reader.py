@@ -29,7 +29,6 @@ from tubeq_spark.storage.tables.tube_table import (
     SEGMENT_0,
     WHOLE_UTUBES,
     is_alive,
-    is_free_key,
 )
 from tubeq_spark.task import TaskState
 
@@ -283,9 +282,9 @@ class TubeReader:
             for r in found
         ]
 
-    def kept_keys(self, now_us: int, until_us: int | None = None) -> list[KeptKeys]:
-        """All segments with rows for keys; arguments as for `is_free_key`."""
-        values = {"rows": count(), "over": count_if(is_free_key(now_us, until_us))}
+    def kept_keys(self, now_us: int) -> list[KeptKeys]:
+        """All segments with rows for keys, with the numbers of rows and of those that are due."""
+        values = {"rows": count(), "over": count_if(~is_alive(now_us))}
         where = self._table.is_kept_key()
         found = self._by(_SEGMENT, values, where, order=_SEGMENT, skips=())
         return [KeptKeys(**keys) for keys in found]

@@ -65,11 +65,6 @@ def is_alive(now_us: int, of: Row = _ROW) -> Expression:
     return of.expires_at.is_null() | (of.expires_at > at(now_us))
 
 
-def is_free_key(now_us: int, until_us: int | None = None, of: Row = _ROW) -> Expression:
-    """A row for a key that is free at a moment; with `until_us` a row of a put up to another moment."""
-    return ~is_alive(now_us, of) if until_us is None else of.created <= at(until_us)
-
-
 def _in_one_of(states: Iterable[TaskState], of: Row) -> Expression:
     return of.state.is_in(state.value for state in states)
 

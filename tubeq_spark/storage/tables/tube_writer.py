@@ -22,7 +22,7 @@ from tubeq_spark.storage.rows import KEPT_KEY, stored_values
 from tubeq_spark.storage.statement import Clause, Ended, Statement
 from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import clause_of
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable, is_free_key
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable, is_alive
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -91,18 +91,11 @@ class TubeWriter:
         """Remove whole segments with any contents, by metadata only."""
         return Statement(self._table.name, [Clause(None)], reads=segments, removes_partitions=True)
 
-    def fold_kept_keys(
-        self,
-        segments: Sequence[int],
-        dest: int,
-        now_us: int,
-        until_us: int | None = None,
-    ) -> Statement:
+    def fold_kept_keys(self, segments: Sequence[int], dest: int, now_us: int) -> Statement:
         """Remove rows for keys that are free from some segments, and move the others to a fresh one."""
-        is_free = is_free_key(now_us, until_us, _T)
         return Statement(
             self._table.name,
-            [Clause(None, is_free), Clause({"segment": literal(dest)})],
+            [Clause(None, ~is_alive(now_us, _T)), Clause({"segment": literal(dest)})],
             where=self._table.is_kept_key(_T),
             reads=segments,
             writes=[dest],
