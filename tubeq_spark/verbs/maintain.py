@@ -73,7 +73,8 @@ def _truncation(ctx: TubeContext, last: int, now_us: int) -> Plan[bool]:
 
 def _without_keys(ctx: TubeContext) -> Plan[int]:
     """Plan the removal of all rows of keys."""
-    return _removal(ctx, [kept.segment for kept in ctx.reader.kept_keys(ctx.queue.now_us())])
+    now_us = ctx.queue.now_us()
+    return _removal(ctx, [kept.segment for kept in ctx.reader.kept_keys(now_us)], now_us)
 
 
 def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
@@ -196,8 +197,8 @@ def remove_gone(ctx: TubeContext) -> int:
     )
 
 
-def _removal(ctx: TubeContext, segments: Sequence[int]) -> Plan[int]:
+def _removal(ctx: TubeContext, segments: Sequence[int], at_us: int | None = None) -> Plan[int]:
     """Plan the removal of whole segments; the result is the number of rows."""
     if not segments:
         return Plan(None, lambda _: 0)
-    return Plan(ctx.writer.delete_segments(segments), lambda affected: affected.deleted)
+    return Plan(ctx.writer.delete_segments(segments), lambda affected: affected.deleted, at_us)

@@ -49,7 +49,7 @@ T = TypeVar("T")
 #: Takes of at most this many tasks share one lease segment in each commit. A larger take gets its own, because an ack
 #: of some tasks rewrites the rest of their lease segment.
 SMALL_TAKE = 16
-#: If one candidate is unreadable, this many are checked, so that one commit buries many.
+#: If one candidate is unreadable, this many more are checked, so that one commit buries many.
 _LOOK_AHEAD = 1_000
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
@@ -287,9 +287,8 @@ class Take:
         self._rows = stored_tasks(choice.tasks)
         if not any(row.unreadable() for row in self._rows):
             return False
-        utubes = {row.utube for row in self._rows} if ctx.tube_type.subqueues else None
-        ready = ctx.table.is_ready(now_us) & ctx.table.is_of(utubes)
-        bury_unreadable(ctx, stored_tasks(self._first(ready, max(len(self._rows), _LOOK_AHEAD))))
+        next_ones = self._first(ctx.table.is_ready(now_us), _LOOK_AHEAD)
+        bury_unreadable(ctx, self._rows + stored_tasks(next_ones))
         return True
 
     # -- what becomes of them -----------------------------------------------------------------
