@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -88,18 +88,6 @@ def take_group(
 # -- one commit -----------------------------------------------------------------------------------
 
 
-class Choice(NamedTuple):
-    """The tasks that one attempt takes.
-
-    Attributes:
-        tasks: The tasks, in the tube's order.
-        call_of: The number of the call for each of them.
-    """
-
-    tasks: pa.Table
-    call_of: list[int]
-
-
 class Take:
     """One take for several calls at once, over all its attempts. The first call gets the first tasks."""
 
@@ -167,22 +155,25 @@ class Take:
                 if limits is None:
                     continue
                 now_us = limits.now_us
-            choice = self._choose(now_us, limits)
-            if choice is None:
+            chosen = self._choose(now_us, limits)
+            if chosen is None or not chosen.num_rows:
                 return None
-            if TaskState.TAKEN.value in choice.tasks.column("state").unique().to_pylist():
+            if TaskState.TAKEN.value in chosen.column("state").unique().to_pylist():
                 end_due(ctx, now_us)
-            elif not self._bury_unreadable(choice, now_us):
+            elif not self._bury_unreadable(chosen, now_us):
                 if not all(task.held_by(self._owner, now_us) for task in acked):
                     # The lease of an acked task has ended meanwhile.
                     raise Stale
-                return self._move(choice, now_us, limits, acked)
+                return self._move(chosen, now_us, limits, acked)
         raise Stale
 
     # -- which tasks --------------------------------------------------------------------------
 
-    def _choose(self, now_us: int, limits: TakeLimits | None) -> Choice | None:
-        """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
+    def _choose(self, now_us: int, limits: TakeLimits | None) -> pa.Table | None:
+        """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none.
+
+        The column `call` has the number of the call that gets a task.
+        """
         requests = self._requests
         if limits is not None:
             # When the first sub-queue that waits because of its rate may go on.
@@ -191,12 +182,10 @@ class Take:
         if not any(request.count for request in requests):
             return None
         if limits is None or not self._ctx.tube_type.subqueues:
-            choice: Choice | None = self._in_order(now_us, requests)
-        else:
-            choice = self._of_subqueues(limits, requests)
-        return choice if choice is not None and choice.tasks.num_rows else None
+            return self._in_order(now_us, requests)
+        return self._of_subqueues(limits, requests)
 
-    def _in_order(self, now_us: int, requests: Sequence[TakeRequest]) -> Choice:
+    def _in_order(self, now_us: int, requests: Sequence[TakeRequest]) -> pa.Table:
         """Choose in a tube without sub-queues."""
         if self._is_large and self._has_lost:
             # A large take conflicts more easily, so each further attempt asks for a quarter of the last number.
@@ -206,12 +195,10 @@ class Take:
         found = self._from_other_segments(now_us, sum(counts))
         if found is None:
             found = self._first(self._ctx.table.is_ready(now_us), sum(counts))
-        call_of = list[int]()
-        for call, count in enumerate(counts):
-            call_of += [call] * min(count, found.num_rows - len(call_of))
-        return Choice(found, call_of)
+        call_of = [call for call, count in enumerate(counts) for _ in range(count)]
+        return _with_calls(found, call_of[: found.num_rows])
 
-    def _of_subqueues(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> Choice | None:
+    def _of_subqueues(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> pa.Table | None:
         """Choose the sub-queues by their first tasks, and then the tasks of each.
 
         Raises:
@@ -230,7 +217,8 @@ class Take:
         needs_all = len(addresses) > 1 or self._has_lost or bool(limits.takers - {self._owner})
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
-            return Choice(self._first(takeable, 1), [0])
+            first = self._first(takeable, 1)
+            return _with_calls(first, [0] * first.num_rows)
         if limits.by_turn:
             waiting = ctx.reader.first_of_utubes(takeable, None, with_created=True)
             firsts = limits.in_turn(waiting)[:most]
@@ -244,8 +232,8 @@ class Take:
         found = ctx.reader.first_of_each(self._columns, ready, counts)
         if not found.num_rows:
             raise Stale
-        call_of = [_call_for(utube, quotas) for utube in found.column("utube").to_pylist()]
-        return Choice(found, call_of)
+        utubes = found.column("utube").to_pylist()
+        return _with_calls(found, [_call_for(utube, quotas) for utube in utubes])
 
     @property
     def _has_lost(self) -> bool:
@@ -279,12 +267,12 @@ class Take:
         is_ready = TaskState.TAKEN.value not in tasks.column("state").unique().to_pylist()
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
-    def _bury_unreadable(self, choice: Choice, now_us: int) -> bool:
+    def _bury_unreadable(self, chosen: pa.Table, now_us: int) -> bool:
         """Bury chosen tasks that Python cannot read; whether there are some. A batch may contain them."""
         if self._as_batches:
             return False
         ctx = self._ctx
-        self._rows = stored_tasks(choice.tasks)
+        self._rows = stored_tasks(chosen)
         if not any(row.unreadable() for row in self._rows):
             return False
         next_ones = self._first(ctx.table.is_ready(now_us), _LOOK_AHEAD)
@@ -294,18 +282,18 @@ class Take:
     # -- what becomes of them -----------------------------------------------------------------
 
     def _move(
-        self, choice: Choice, now_us: int, limits: TakeLimits | None, acked: Sequence[StoredTask]
+        self, tasks: pa.Table, now_us: int, limits: TakeLimits | None, acked: Sequence[StoredTask]
     ) -> Plan[list[Taken | None]]:
         """Plan the move of the chosen tasks to lease segments."""
-        ctx, tasks = self._ctx, choice.tasks
-        counts = Counter(choice.call_of)
+        ctx, call_of = self._ctx, tasks.column("call").to_pylist()
+        counts = Counter(call_of)
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self._take_ids = list(take_ids.values())
         # The small takes of one commit share the lease segment of the first of them, but batches do not.
         small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
-        take_id_of = array([take_ids[call] for call in choice.call_of], pa.int64())
-        segment_of = array([segments[call] for call in choice.call_of], pa.int64())
+        take_id_of = array([take_ids[call] for call in call_of], pa.int64())
+        segment_of = array([segments[call] for call in call_of], pa.int64())
         begins_us, increments = None, GateIncrements()
         if limits is not None:
             has_utubes = ctx.tube_type.subqueues
@@ -362,6 +350,10 @@ class Take:
         found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
         groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
         return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}
+
+
+def _with_calls(tasks: pa.Table, call_of: list[int]) -> pa.Table:
+    return tasks.append_column("call", array(call_of, pa.int32()))
 
 
 def _call_for(utube: str | None, quotas: Sequence[dict[str | None, int]]) -> int:
