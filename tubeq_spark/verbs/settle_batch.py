@@ -60,8 +60,6 @@ class HeldBatch:
         #: The lease segments of its tasks: the one that the take has made, until a verb extends some leases.
         self._segments = [taken.segment]
         self._ttr = taken.ttr
-        #: No lease ends later than this after the first one.
-        self._longer_us = 0
         #: The number of tasks that this batch has not settled.
         self._left = taken.count
         self.is_left = taken.count > 0
@@ -102,17 +100,13 @@ class HeldBatch:
         ctx.events.count("bury", worn)
         if isinstance(change, Renew):
             self.until = change.lease.end(self._ttr)
-        elif isinstance(change, Touch) and named is None:
+        elif isinstance(change, Touch):
             self._ttr = plus(self._ttr, change.increment_us)
             self.until = plus(self.until, change.increment_us)
-        elif isinstance(change, Touch):
-            self._longer_us += change.increment_us
         if not verb.keeps:
             self._left -= settled
         elif self.is_left:
-            # The session must live as long as the longest lease.
-            last = plus(self.until, self._longer_us)
-            ctx.queue.held_tasks.add_batch(self.take_id, last)
+            ctx.queue.held_tasks.add_batch(self.take_id, self.until)
         follow_up(ctx, verb)
         return settled
 
@@ -189,13 +183,6 @@ class HeldBatch:
         if not due(self.until, now_us):
             return
         ctx = self._ctx
-        if self._longer_us:
-            # Touches may have extended the leases that end first.
-            ends = [found.next_event for found in ctx.reader.of(self._held)]
-            self.until = min((end for end in ends if end is not None), default=None)
-            # A missing task may be gone because its lease has ended.
-            if len(ends) >= self._left and not due(self.until, now_us):
-                return
         self._forget()
         try:
             # This batch can settle no task any more, so those with longer leases are released.
