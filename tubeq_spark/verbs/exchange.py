@@ -91,13 +91,16 @@ def _as_one(
     take, attempts = Take(ctx, takes), count(1)
 
     def decide() -> Plan[tuple[list[Task], Sequence[Taken | None]] | None]:
+        nothing: Plan[tuple[list[Task], Sequence[Taken | None]] | None] = Plan(None, lambda _: None)
         attempt = next(attempts)
+        if attempt > TRIES:
+            # The acks, which make room, do not wait for another choice.
+            return nothing
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=attempt == 1)
-        # After lost conflicts the acks, which make room, do not wait for another choice.
-        plan = take.plan(found) if attempt <= TRIES else None
+        plan = take.plan(found)
         if plan is None:
-            return Plan(None, lambda _: None)
+            return nothing
 
         def finish(affected: Affected) -> tuple[list[Task], Sequence[Taken | None]]:
             took = plan.finish(affected)
