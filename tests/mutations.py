@@ -49,15 +49,15 @@ NAMED = {
         "verbs/limits.py", "        _begin(ctx, now_us)\n        return None\n", "        return limits\n",
     ),
     "a number that comes back": (
-        "storage/tables/take_writer.py", '"number": number + 1}', '"number": 1 - number}',
+        "storage/tables/tube_writer.py", '"number": number + 1}', '"number": 1 - number}',
     ),
     "a number that is not compared": (
-        "storage/tables/take_writer.py", "_T.task_id == _S.task_id]",
+        "storage/tables/tube_writer.py", "_T.task_id == _S.task_id]",
         "(_T.task_id == _S.task_id) | _S.number.is_not_null()]",
     ),
     "a paused take after its lease": (
-        "verbs/after_take.py", "lasting = _with_time_left(ctx, first.lease.owner, held)",
-        "lasting = held",
+        "verbs/take.py", "with_time_left(ctx, taken or Take(ctx, requests).run())",
+        "taken or Take(ctx, requests).run()",
     ),
 }  # fmt: skip
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {

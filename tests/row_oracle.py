@@ -16,7 +16,6 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     Move,
-    Older,
     Remove,
     Renew,
     Touch,
@@ -24,7 +23,6 @@ from tubeq_spark.model.changes import (
     lease_ended,
 )
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.ids import slot_of
 from tubeq_spark.model.stored_task import StoredTask, after_giving_back
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -151,9 +149,6 @@ def selects(which: Which, row: StoredTask) -> bool:
             is_due = due(row.next_event if held else row.expires_at, now_us)
             is_one = row.state is not TaskState.DONE if state is None else row.state is state
             return is_due and is_one and (due(row.expires_at, now_us) or not over)
-        case Older(newest, taken):
-            is_older = row.task_id <= newest.get(slot_of(row.task_id), -1)
-            return is_older and (row.state is TaskState.TAKEN or not taken)
 
 
 NOW = 1_767_225_600_123_456
@@ -246,6 +241,4 @@ SELECTIONS: dict[str, Which] = {
     "due_and_kept": Due(NOW, state=TaskState.DONE),
     "due_and_taken": Due(NOW, state=TaskState.TAKEN),
     "due_exactly_now": Due(NOW + US),
-    "older": Older({0: 150, 7: 1}),
-    "older_and_taken": Older({0: 150, 7: 1}, taken=True),
 }

@@ -40,7 +40,7 @@ from tubeq_spark.payloads.put_table import ArrowRows, as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, QueueState, Task, TaskState
-from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
+from tubeq_spark.verbs import exchange, expire, maintain, put, put_rows, read, settle, wait
 from tubeq_spark.verbs.settle_batch import kick
 from tubeq_spark.verbs.take import take_group
 from tubeq_spark.verbs.wait import end_dead_sessions_if_news, wait_for
@@ -473,7 +473,7 @@ class Tube:
         Commits: 1, none if no task is ready. One more if it finds leases that have ended, or tasks
         to bury. One more to `_tubeq_sessions` in the first take of a session and in the second half
         of the session's timeout. One more, which renews the leases, if the commit took more than a
-        quarter of a ttr. If takes stay that slow, their leases are longer by the duration of a
+        quarter of a ttr; two more if it took the whole ttr. If takes stay that slow, their leases are longer by the duration of a
         take, at most five minutes. Takes of several threads may share a commit. Conflicts with other commits
         that change tasks of the same segment, and with takes that increment the same gate; never with a put.
         """
@@ -515,7 +515,7 @@ class Tube:
             return []
 
         def look(ctx: TubeContext) -> list[Task] | None:
-            return after_take.handed_out(ctx, self._unless_paused(request)) or None
+            return wait.handed_out(ctx, self._unless_paused(request)) or None
 
         return wait_for(self._current, timeout, look) or []
 
@@ -537,11 +537,11 @@ class Tube:
         try:
             after = self._current.newest().record
         except BaseException:
-            after_take.undo(self._ctx, taken)
+            wait.undo(self._ctx, taken)
             raise
         if after == before and taken.lasts(self._ctx.queue.now_us()):
             return True
-        after_take.undo(self._ctx, taken)
+        wait.undo(self._ctx, taken)
         return False
 
     def take_df(
@@ -604,7 +604,7 @@ class Tube:
             if not request.count:
                 return Batch(self._current, None, as_arrow=as_arrow)
             leased = wait_for(self._current, limit, lambda _: self._unless_paused(request))
-            after_take.undo_if_interrupted(ctx, leased)
+            wait.undo_if_interrupted(ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
 
         return self._run("take", verb, on_spark=not as_arrow)
@@ -656,7 +656,7 @@ class Tube:
                 taken = exchange.exchange(ctx, ids, request)
             try:
                 if taken is not None and self._is_still_allowed(before, taken):
-                    return after_take.handed_out(self._ctx, taken)
+                    return wait.handed_out(self._ctx, taken)
                 return self._take(request, limit)
             except Exception:
                 # An error would make the caller repeat the call, and ack again.
@@ -1214,7 +1214,7 @@ class Tube:
         self._run("release_all", lambda ctx: expire.release_taken(ctx, None))
 
     def truncate(self) -> None:
-        """Remove all tasks that were put before, in any state; counters stay.
+        """Remove all tasks that were put before, in any state, and perhaps tasks that are put meanwhile; counters stay.
 
         Ended leases, delays and ttls are written first, so a task whose ttl has ended counts as expired.
 

@@ -116,7 +116,7 @@ def begin_ahead(tube: Tube, seconds: float) -> None:
     ahead = kept.moments[0] + round(seconds * 1_000_000)
     texts: dict[str | None, str | None] = {"u": moments_text(kept.turn, [ahead])}
     change = ctx.gates.read(with_rows=True).increments(texts, texts, all_takes=False)
-    plan = Plan(ctx.take_writer.tidy(change, ahead), lambda _: None)
+    plan = Plan(ctx.writer.tidy(change, ahead), lambda _: None)
     ctx.queue.loop.run("forget", ctx.table_lock, lambda: plan)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.concurrency.support import TTR, ids_of, names
 from tubeq_spark import StoreError
 from tubeq_spark.storage.tables.registry import Registry
-from tubeq_spark.verbs import after_take
+from tubeq_spark.verbs import wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_verb_when_its_process_slept_while_the_tube_was_paused_takes_nothing(
             assert fresh.tube.exchange(ack=held(fresh), take=1) == []
     else:
         with monkeypatch.context() as patched:
-            patched.setattr(after_take, "give_up", raising(PASSES))
+            patched.setattr(wait, "give_back", raising(PASSES))
             with fresh.probe.interrupted("decided", "take", sleeps):
                 assert fresh.tube.take(0) is None
         # The heart does it.

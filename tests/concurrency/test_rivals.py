@@ -54,7 +54,7 @@ CASES = (
     ("take", 0, "take", False, "bc", "at bt ct dr"),
     ("ack", 2, "sweep", True, "NotTakenError", "ar br cr dr"),
     ("ack of the last", 3, "bury", False, "c", "a! bt dr"),
-    ("truncate", 0, "put and take", False, None, "et"),
+    ("truncate", 0, "put and take", False, None, ""),
 )
 
 

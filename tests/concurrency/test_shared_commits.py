@@ -14,7 +14,7 @@ import pytest
 from tests.concurrency.support import TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, PutItem, StoreError
 from tubeq_spark.model.takes import take_request
-from tubeq_spark.verbs import after_take, exchange, settle, take
+from tubeq_spark.verbs import exchange, settle, take, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def told(result: Any) -> str:
 
 def undo(tube: Tube, call: Taken) -> None:
     """What an interrupt of a call does that has taken."""
-    tube._read(lambda ctx: after_take.undo(ctx, call))
+    tube._read(lambda ctx: wait.undo(ctx, call))
 
 
 def ack_each(world: World, left: list[int], after: str) -> None:
@@ -157,7 +157,7 @@ def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tas
 ) -> None:
     one, two, three = taken_together(world, "abcd", 1, 2, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(after_take, "give_up", refuse)
+        patch.setattr(wait, "give_back", refuse)
         undo(world.tube, two)
 
     ack_each(world, [row.task_id for row in (*one.rows, *three.rows)], "bt ct")
@@ -167,10 +167,10 @@ def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tas
 def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_that_take(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
 ) -> None:
-    give_up, again = after_take.give_up, []
+    give_back, again = wait.give_back, []
 
-    def slow(ctx: Any, taken: Any) -> int:
-        count = give_up(ctx, taken)
+    def slow(*args: Any) -> int:
+        count = give_back(*args)
         if not again:
             again.extend(world.tube.take_many(2))
             if not is_told:
@@ -179,30 +179,29 @@ def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_th
 
     (one,) = taken_together(world, "ab", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(after_take, "give_up", slow)
+        patch.setattr(wait, "give_back", slow)
         undo(world.tube, one)
 
     ack_each(world, [task.task_id for task in reversed(again)], "")
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_back(
+def test_takes_that_share_a_commit_when_one_lease_has_ended_take_again(
     world: World, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
-    """The renewal fails; where giving back fails, too, the others must not be acked with it."""
+    """Where giving back fails, the session does it, and leaves what was taken again."""
     world.rival.put_many([PutItem("a"), PutItem("b", ttr=TTR / 10), PutItem("c")])
     with monkeypatch.context() as patch:
-        patch.setattr(after_take, "_renewed", refuse)
-        patch.setattr(take, "_MOST_TAKES", 1)
         if fails:
-            patch.setattr(after_take, "give_back", refuse)
+            patch.setattr(wait, "give_back", refuse)
         with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR / 5)):
             calls = together(world.tube, 1, 1, 1)
 
-    assert [call is not None for call in calls] == [True, False, True]
-    assert world.stored() == ("at bt ct" if fails else "at br ct")
-    world.tube._read(lambda ctx: settle.ack_group(ctx, ids([calls[0], calls[2]])))
-    assert world.stored() == ("bt" if fails else "br")
+    assert [told(call) for call in calls] == (["b", *["NoneType"] * 2] if fails else [*"abc"])
+    assert world.stored() == "at bt ct"
+    world.mine._context.unknown_takes.look()
+    assert world.stored() == ("ar bt cr" if fails else "at bt ct")
+    ack_each(world, [row.task_id for call in calls if call for row in call.rows], "ar cr" * fails)
     for _ in range(2):
         world.tube._ctx.headroom.took(0)
 

@@ -83,7 +83,7 @@ def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
 @pytest.mark.without_spark
 def test_take_when_takes_go_on_being_slow_begins_their_leases_later(world: World) -> None:
     commits = []
-    with world.probe.interrupted("decided", "take", lambda: world.clock.advance(PAST_TTR), nth=0):
+    with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR / 2), nth=0):
         for letter in "abc":
             world.rival.put(letter)
             first = len(world.probe.events)

@@ -18,7 +18,6 @@ from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import GateIncrements, insert_schema
 from tubeq_spark.storage.statement import Note, new_operation_id
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -72,7 +71,6 @@ class Place:
         self.table = TubeTable(self.tube, 1, order)
         self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
         self.statements = TubeWriter(self.table)
-        self.takes = TakeWriter(self.table)
 
     def create(self, *, payload: str | None = None, change_feed: bool = False) -> Place:
         """Create all tables."""
@@ -106,7 +104,7 @@ class Place:
         )
         numbers = pa.array([to] * len(rows), pa.int64())
         lease = NewLease(OWNER, NOW)
-        return self.run(self.takes.take(tasks, numbers, numbers, lease, GateIncrements(), ()))
+        return self.run(self.statements.take(tasks, numbers, numbers, lease, GateIncrements(), ()))
 
     def ready(self, limit: int, where: Expression | None = None) -> list[int]:
         """The ids of the first tasks that match a condition. By default it matches ready tasks."""

@@ -103,6 +103,6 @@ def test_sessions_when_they_end_without_a_close_leave_few_files_and_all_rows(
         assert [
             each for each in queue._context.sessions.calls("nobody", 0) if each in calls
         ] == calls
-        version = queue._context.sessions.version()
+        version = queue._context.lapsed._version()
         sweeper.compact_rows_at_times(queue._context)
-        assert queue._context.sessions.version() == version
+        assert queue._context.lapsed._version() == version

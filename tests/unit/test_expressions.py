@@ -145,9 +145,6 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
         case((R.p, null(Type.BIGINT)), other=R.m), [None, None, None, None, 2, 2, 0, LAST, 0],
     ),
     "case of the first alone": (case((R.p, 1), (TRUE, 2)), [1, 1, 1, 2, 2, 2, 2, 2, 2]),
-    "mapped": (
-        nodes.Mapped(R.n, ((1, 10), (LEAST, LAST))), [10, 10, None, None, None, None, None, None, LAST],
-    ),
     "sum": (
         R.i + 1, [2, 3, None, 2**31, 1 - 2**31, 1, 4, None, 5],
     ),

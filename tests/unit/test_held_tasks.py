@@ -125,14 +125,3 @@ def test_gone_when_some_rows_have_left_still_counts_the_others_of_their_segment(
     assert found(held_tasks, 1) is None
     assert found(held_tasks, 2) == [(2, -1)]
     assert are_whole(held_tasks, 2)
-
-
-def test_add_when_a_batch_has_the_task_says_that_the_batch_must_search() -> None:
-    held_tasks = HeldTasks()
-    held_tasks.add_batch(-5, NOW + 1)
-
-    held_tasks.add(TUBE, [row(1, -5)])
-
-    assert held_tasks.is_scattered(-5)
-    held_tasks.drop([-5])
-    assert not held_tasks.is_scattered(-5)

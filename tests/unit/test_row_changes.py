@@ -34,7 +34,6 @@ from tubeq_spark.storage.expression import FAIL, row
 from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of
-from tubeq_spark.storage.tables.take_writer import taking
 from tubeq_spark.task import TaskState
 
 #: The same rows, kept as done.
@@ -101,7 +100,7 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
 def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
     kinds = {"to": pa.int64(), "claim": pa.int64()}
     source = table_of([(row.task_id + 1_000, -row.task_id) for row in GRID], kinds)
-    clause = Clause(taking(TABLE, row("s").to, LEASE, row("s").claim))
+    clause = Clause(TABLE.taking(row("s").to, LEASE, row("s").claim))
 
     after = rows_after([clause], GRID, source)
 

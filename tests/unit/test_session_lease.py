@@ -207,9 +207,9 @@ class Table:
         self.go_on.set()
         self.fails = self.is_unreadable = False
         self.views: dict[str, SessionView] = {}
-        sessions = SimpleNamespace(views=self.read, version=self.look)
+        sessions = SimpleNamespace(views=self.read)
         session: Any = SimpleNamespace(sessions=sessions, owner="me", skew_us=0)
-        self.cache = ExpiredSessionCache(session, 60 * SECOND)
+        self.cache = ExpiredSessionCache(session, self.look, 60 * SECOND)
         self.cache.over(0)
         self.looks = self.reads = 0
 

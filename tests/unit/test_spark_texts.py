@@ -21,17 +21,16 @@ from tests.unit.golden.recording import entry_of
 from tests.unit.golden.system_texts import system_cases
 from tests.unit.golden.tube_texts import tube_cases
 from tubeq_spark.model.changes import Change, Which
+from tubeq_spark.storage.tables.gates import Gates, PutGate
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.take_gates import Gates
-from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
-from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "spark_texts.txt"
 WRITE = "TUBEQ_WRITE_GOLDEN"
-MAKERS = (PutGate, Registry, Sessions, Slots, TubeWriter, TakeWriter, TubeReader, Gates)
+MAKERS = (PutGate, Registry, Sessions, Slots, TubeWriter, TubeReader, Gates)
 #: Public methods that make no SQL.
 WITHOUT_SQL = {
     "Gates.segment_of",
@@ -41,7 +40,6 @@ WITHOUT_SQL = {
     "Sessions.extent",
     "Sessions.files",
     "Sessions.last_commit",
-    "Sessions.version",
     # By the log alone.
     "TubeReader.segments_by_log",
 }

@@ -42,15 +42,7 @@ class Due:
     state: TaskState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Older:
-    """Rows whose ids are not above the newest one of their slot; with `taken` only taken rows."""
-
-    newest: Mapping[int, int]
-    taken: bool = False
-
-
-Which: TypeAlias = Every | Due | Older
+Which: TypeAlias = Every | Due
 
 
 # -- their new values --------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class NewLease:
     headroom_us: int = 0
 
     def end(self, ttr_us: int | None) -> int | None:
-        """The end of a lease; `None` is never. `storage.tables.take_writer` has the same as an expression."""
+        """The end of a lease; `None` is never. `storage.tables.tube_table` has the same as an expression."""
         if ttr_us is None:
             return None
         return plus(self.at_us, max(ttr_us, ttr_us - ttr_us // UNNOTICED + self.headroom_us))

@@ -8,6 +8,7 @@ import threading
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.clock import US, Clock, SystemClock, to_us
@@ -24,13 +25,12 @@ from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable,
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.committer import LogReaders
 from tubeq_spark.storage.rows_after import rows_at
+from tubeq_spark.storage.tables.gates import Gates, PutGate
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.take_gates import Gates
-from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
-from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.uninterrupted import uninterrupted
 from tubeq_spark.task import QueueState
 
@@ -150,6 +150,7 @@ class QueueContext:
         table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
         self.sessions = Sessions(engine, table, self.loop, table_lock, self.random)
         self.slots = Slots(engine, table, self.loop, table_lock, self.random)
+        version = partial(engine.tables.version, table)
         table, table_lock = opened.location.table(TUBES), opened.table_lock(TUBES)
         self.registry = Registry(engine, table, self.loop, table_lock, self.random)
         self.session = session = Session(
@@ -158,7 +159,7 @@ class QueueContext:
         self.unknown_takes = UnknownTakes(clock)
         # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
         # often, because it has the time.
-        self.lapsed = ExpiredSessionCache(session, round(2 * config.session_check * US))
+        self.lapsed = ExpiredSessionCache(session, version, round(2 * config.session_check * US))
         #: The tube types that this queue object knows, by name.
         self.drivers = dict(BUILT_IN)
         self.used = UsedTubes()
@@ -277,7 +278,6 @@ class TubeContext:
     reader: TubeReader = field(init=False)
     writer: TubeWriter = field(init=False)
     put_gate: PutGate = field(init=False)
-    take_writer: TakeWriter = field(init=False)
     gates: Gates = field(init=False)
 
     def __post_init__(self) -> None:
@@ -287,7 +287,6 @@ class TubeContext:
         self.reader = TubeReader(engine, table)
         self.writer = TubeWriter(table)
         self.put_gate = PutGate(engine, table, self.reader)
-        self.take_writer = TakeWriter(table)
         self.gates = Gates(engine, table)
 
     def after(self, record: TubeRecord) -> TubeContext:

@@ -87,8 +87,6 @@ class HeldTasks:
         self._sizes: dict[int, int] = {}
         #: By take id, the end of the first lease of each batch.
         self._batches: dict[int, int | None] = {}
-        #: The batches of which single tasks were remembered.
-        self._scattered: set[int] = set()
         self._lock = threading.Lock()
 
     def add(self, tube_id: int, rows: Iterable[StoredTask], size: int | None = None) -> None:
@@ -103,8 +101,6 @@ class HeldTasks:
             for row in rows:
                 self._leave((tube_id, row.task_id))
                 self._rows[tube_id, row.task_id] = row
-                if row.take_id in self._batches:
-                    self._scattered.add(row.take_id)
                 if size is not None:
                     self._sizes[row.segment] = size
 
@@ -117,7 +113,6 @@ class HeldTasks:
         """Forget all tasks of some takes, and their batches."""
         for take_id in take_ids:
             self._batches.pop(take_id, None)
-            self._scattered.discard(take_id)
         self.gone(lambda row: row.take_id in take_ids)
 
     def find(self, tube_id: int, ids: Sequence[int]) -> list[StoredTask] | None:
@@ -170,10 +165,6 @@ class HeldTasks:
                 if stored is not None and held:
                     self._rows[key] = stored
 
-    def is_scattered(self, take_id: int) -> bool:
-        """Whether tasks of a batch may be in other segments, because their leases were extended by their ids."""
-        return take_id in self._scattered
-
     def _leave(self, key: tuple[int, int]) -> None:
         """Forget a row that has left its segment."""
         row = self._rows.pop(key, None)
@@ -187,7 +178,6 @@ class HeldTasks:
             self._rows.clear()
             self._sizes.clear()
             self._batches.clear()
-            self._scattered.clear()
 
     def any_at(self, now_us: int) -> bool:
         """Whether a held task has a lease that has not ended."""

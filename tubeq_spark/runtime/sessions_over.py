@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.session import Session
@@ -71,15 +71,18 @@ class DeadSessionJudge:
 class ExpiredSessionCache:
     """The sessions of others, as a queue object has read them. Thread-safe."""
 
-    def __init__(self, session: Session, interval_us: int) -> None:
+    def __init__(
+        self, session: Session, version: Callable[[], int | None], interval_us: int
+    ) -> None:
         """Read nothing yet.
 
         Args:
             session: The session of this queue object.
+            version: Returns the newest version of the table of sessions, if it is cheap to get; else `None`.
             interval_us: The least microseconds between two reads, if no known lease has ended and a check of
                 the version costs as much as a read. Otherwise it is a second.
         """
-        self._session, self._interval_us = session, interval_us
+        self._session, self._version, self._interval_us = session, version, interval_us
         self._lock = threading.Lock()
         #: How many checks and reads have begun, and the number of the last one that succeeded.
         self._begun = self._done = 0
@@ -125,7 +128,7 @@ class ExpiredSessionCache:
             return
         self._begun += 1
         look = self._begun
-        version = self._session.sessions.version()
+        version = self._version()
         if not is_due and version is None and age_us < self._interval_us:
             return
         if is_due or version is None or version != self._seen:

@@ -187,14 +187,6 @@ class Case(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mapped(Expression):
-    """The value of a mapping for an integer; NULL if it has none."""
-
-    part: Expression
-    pairs: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Combined(Expression):
     """A sum (`+`), a difference (`-`) or a product (`*`) of numbers; engines fail if it is too large."""
 

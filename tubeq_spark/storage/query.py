@@ -198,7 +198,6 @@ Node: TypeAlias = (
     | nodes.Like
     | nodes.Literal
     | nodes.Lower
-    | nodes.Mapped
     | nodes.Micros
     | nodes.Moment
     | nodes.Not

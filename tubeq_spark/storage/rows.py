@@ -200,15 +200,6 @@ class KeptKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSpan:
-    """A segment of a selection, whether all its tasks are selected, and whether it is a lease segment."""
-
-    segment: int
-    is_whole: bool
-    in_lease_segment: bool
-
-
-@dataclass(frozen=True, slots=True)
 class DueGroup:
     """Tasks of one segment with the same change by time.
 

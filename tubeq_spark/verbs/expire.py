@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, Statement
+    from tubeq_spark.storage.statement import Affected
 
 #: The most groups of due rows, lease segments, or owners of one pass.
 _MOST = 1_000
@@ -76,13 +76,15 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
         if is_of_kept:
             statement = replace(statement, ended=None)
 
-        def finish(affected: Affected) -> Counter[str]:
+        def finish(_: Affected) -> Counter[str]:
             ctx.queue.held_tasks.gone(
                 lambda row: row.segment in lease_segments and due(row.next_event, now_us)
             )
             _queue_events(ctx, for_callback, rows_after(statement.changes, for_callback))
-            counted = without_gone(ctx, statement, affected, gone)
-            return _counted(ctx, groups, counted.updated, counted.deleted)
+            if ctx.table.change_feed and not is_of_kept and not ctx.queue.engine.counts_ended:
+                # Their rows stay for the change feed, so Spark does not count them as removed.
+                ctx.events.count(DONE, sum(group.count for group in groups if group.over))
+            return _counted(ctx, groups)
 
         return Plan(statement, finish, now_us)
 
@@ -92,46 +94,23 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
     return ended
 
 
-def without_gone(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> Affected:
-    """The numbers of changed rows, where those that were moved to the segment of gone rows count as removed."""
-    if not ctx.table.change_feed or ctx.queue.engine.counts_ended:
-        return affected
-    # Spark does not tell which of the updated rows are of ended tasks.
-    kept = ctx.reader.count_in(gone)
-    if statement.ended is not None:
-        ctx.events.count(DONE, kept)
-    return replace(affected, updated=affected.updated - kept, deleted=affected.deleted + kept)
+def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Counter[str]:
+    """Count the events of groups; return the result of `end_due`.
 
-
-def _counted(ctx: TubeContext, groups: list[DueGroup], back: int, deleted: int) -> Counter[str]:
-    """Count the events of groups, without rows that others changed before the statement.
-
-    The segments may have fewer rows by then. If tasks of several kinds were due, their counts may then be exchanged.
-
-    Args:
-        ctx: The tube.
-        groups: The due rows.
-        back: The number of rows that the statement gave back to the tube.
-        deleted: The number of rows that it deleted.
-
-    Returns:
-        The result of `end_due`.
+    On Spark it also counts rows that others changed between the read and the statement.
     """
     ended = Counter[str]()
-    for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
-        count = min(group.count, deleted if group.over else back)
+    for group in groups:
         event = TIMERS[group.state]
         if event is not None:
-            ctx.events.count(event, count)
+            ctx.events.count(event, group.count)
         if group.over:
-            deleted -= count
-            ctx.events.count("ttl", count)
-            ended["expired"] += count
+            ctx.events.count("ttl", group.count)
+            ended["expired"] += group.count
             continue
-        back -= count
         is_taken = group.state is TaskState.TAKEN
-        ended["released" if is_taken else "readied"] += count
-        ctx.events.count("bury", count if is_taken and group.worn else 0)
+        ended["released" if is_taken else "readied"] += group.count
+        ctx.events.count("bury", group.count if is_taken and group.worn else 0)
     return ended
 
 

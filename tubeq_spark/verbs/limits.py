@@ -313,14 +313,9 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
             texts[utube] = None
         elif max(found.moments, default=0) > ahead_us:
             texts[utube] = moments_text(found.turn, begun(found.moments, clock_us, 0, 0))
-    _tidy(ctx, seen, texts)
-
-
-def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | None]) -> None:
-    """Change taken-utube rows; if a take comes first, the next sweep does."""
     if texts:
         change = seen.increments(texts, texts, all_takes=False)
-        now_us = ctx.queue.now_us()
-        plan = Plan(ctx.take_writer.tidy(change, now_us), lambda _: None, now_us)
+        plan = Plan(ctx.writer.tidy(change, clock_us), lambda _: None, clock_us)
+        # If a take comes first, the next sweep does it.
         with contextlib.suppress(ConflictError):
             ctx.queue.loop.run("forget", ctx.table_lock, lambda: plan, retries=False)

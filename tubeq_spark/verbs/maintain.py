@@ -12,19 +12,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, TubeBusyError, TubeqError
-from tubeq_spark.model.changes import Every, Move, Older, Remove
+from tubeq_spark.model.changes import Every, Move, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.runtime.context import HEAD, TINY_BYTES
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.rows import SegmentSpan, whole_segments
+from tubeq_spark.storage.expression import TRUE, row
+from tubeq_spark.storage.query import greatest
+from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, Statement
+    from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
 
@@ -34,37 +36,44 @@ _MOST_SEGMENTS = 100_000
 def truncate(ctx: TubeContext) -> None:
     """Delete all tasks of the first read, also those that other commits move meanwhile.
 
-    Ends of ttls are written first, so these tasks count as expired.
+    A task that is put while this runs may be deleted, too. Ends of ttls are written first, so these tasks count as
+    expired.
     """
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total():
         pass
-    newest = ctx.reader.newest_ids()
-
-    def attempt() -> Plan[bool]:
-        spans = ctx.reader.segments_up_to(newest, _MOST_SEGMENTS)
-        if not spans:
-            return Plan(None, lambda _: False)
-        return Plan(_truncation(ctx, spans, newest), lambda _: True, now_us)
-
-    more = bool(newest)
-    while more:
-        more = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
+    last = ctx.reader.one(greatest(row().task_id), TRUE)
+    if last is not None:
+        while ctx.queue.loop.run(
+            "truncate", ctx.table_lock, lambda: _truncation(ctx, last, now_us)
+        ):
+            pass
     if ctx.table.unique_for_us is not None:
-        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _without_keys(ctx, now_us))
+        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _without_keys(ctx))
     ctx.table_lock.wake_takes()
 
 
-def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int, int]) -> Statement:
-    whole = [s for s in spans if s.is_whole and not (s.in_lease_segment and ctx.table.change_feed)]
-    if whole:
-        return ctx.writer.delete_segments([span.segment for span in whole])
-    # Left are segments that also have later tasks, which a take has moved there meanwhile. With a change feed all
-    # lease segments are left, too: the feed would show the deletion of their rows as acks.
-    (gone,) = ctx.queue.session.segments(1)
-    changes = [(Older(newest, taken=True), Remove(gone)), (Older(newest), Remove())]
-    rows = whole_segments([span.segment for span in spans])
-    return replace(ctx.writer.settle(rows, changes), ended=None)
+def _truncation(ctx: TubeContext, last: int, now_us: int) -> Plan[bool]:
+    """Plan the removal of the segments with tasks up to an id; the result is whether there are some."""
+    is_there = row().task_id <= last
+    # A change feed would show the deletion of a lease segment as acks, so its rows become gone rows.
+    has_feed = ctx.table.change_feed
+    free = is_there & ~ctx.table.is_held(None) if has_feed else is_there
+    segments = [*ctx.reader.counts("segment", free, limit=_MOST_SEGMENTS)]
+    held = [*ctx.reader.counts("segment", is_there)] if has_feed and not segments else []
+    if held:
+        (gone,) = ctx.queue.session.segments(1)
+        moves = ctx.writer.settle(whole_segments(held), [(Every(), Remove(gone))])
+        return Plan(replace(moves, ended=None), lambda _: True, now_us)
+    if not segments:
+        return Plan(None, lambda _: False)
+    return Plan(ctx.writer.delete_segments(segments), lambda _: True, now_us)
+
+
+def _without_keys(ctx: TubeContext) -> Plan[int]:
+    """Plan the removal of all rows of keys."""
+    now_us = ctx.queue.now_us()
+    return _removal(ctx, [kept.segment for kept in ctx.reader.kept_keys(now_us)], now_us)
 
 
 def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
@@ -150,26 +159,22 @@ def fold_kept_keys(ctx: TubeContext) -> int:
     """
     if ctx.table.unique_for_us is None:
         return 0
-    return _fold(ctx, lambda: _without_keys(ctx))
 
-
-def _without_keys(ctx: TubeContext, until_us: int | None = None) -> Plan[int]:
-    """Plan the removal of rows of keys: those that are due and worth it, or all that were put up to a moment."""
-    config, now_us = ctx.queue.config, ctx.queue.now_us()
-    found = ctx.reader.kept_keys(now_us, until_us)
-    if until_us is not None:
-        segments = [each.segment for each in found if each.over]
-    else:
+    def attempt() -> Plan[int]:
+        config, now_us = ctx.queue.config, ctx.queue.now_us()
+        found = ctx.reader.kept_keys(now_us)
         segments = [each.segment for each in found if 2 * each.over >= each.rows]
         small = {each.segment for each in found if each.rows <= config.fold_rows}
         tiny = small.difference(segments)
         if len(tiny) > config.fold_segments:
             segments += sorted(tiny)
-    if not segments:
-        return Plan(None, lambda _: 0)
-    dest = ctx.queue.session.segments(1)[0]
-    statement = ctx.writer.fold_kept_keys(segments, dest, now_us, until_us)
-    return Plan(statement, lambda affected: affected.deleted, now_us)
+        if not segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
+        return Plan(statement, lambda affected: affected.deleted, now_us)
+
+    return _fold(ctx, attempt)
 
 
 def compact_crowded(ctx: TubeContext) -> None:
@@ -187,12 +192,13 @@ def remove_gone(ctx: TubeContext) -> int:
     Returns:
         The number of rows. At most one commit.
     """
+    return ctx.queue.loop.run(
+        "gone", ctx.table_lock, lambda: _removal(ctx, ctx.reader.gone_segments())
+    )
 
-    def attempt() -> Plan[int]:
-        segments = ctx.reader.gone_segments()
-        if not segments:
-            return Plan(None, lambda _: 0)
-        statement = ctx.writer.delete_segments(segments)
-        return Plan(statement, lambda affected: affected.deleted)
 
-    return ctx.queue.loop.run("gone", ctx.table_lock, attempt)
+def _removal(ctx: TubeContext, segments: Sequence[int], at_us: int | None = None) -> Plan[int]:
+    """Plan the removal of whole segments; the result is the number of rows."""
+    if not segments:
+        return Plan(None, lambda _: 0)
+    return Plan(ctx.writer.delete_segments(segments), lambda affected: affected.deleted, at_us)

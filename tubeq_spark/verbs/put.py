@@ -254,7 +254,7 @@ def _new_tasks(
 ) -> NewRows[_Tasks] | None:
     """The new tasks of several calls; `None` if an ended task that is still stored has one of their keys."""
     keys = {row.unique for call in calls for row in call if row.unique is not None}
-    there = ctx.put_gate.holders(keys, ctx.queue.now_us())
+    there = ctx.put_gate.holders(keys, ctx.queue.now_us()) if keys else {}
     if there is None:
         return None
     new, found = _admitted(calls, free, there)

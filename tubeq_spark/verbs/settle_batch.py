@@ -19,14 +19,13 @@ import pyarrow.compute as pc
 
 from tubeq_spark.clock import due, plus
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.model.changes import Change, GiveBack, Release, Renew, Touch
+from tubeq_spark.model.changes import Change, Release, Renew, Touch
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import Expression, row
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,6 @@ class HeldBatch:
         #: The lease segments of its tasks: the one that the take has made, until a verb extends some leases.
         self._segments = [taken.segment]
         self._ttr = taken.ttr
-        #: No lease ends later than this after the first one.
-        self._longer_us = 0
         #: The number of tasks that this batch has not settled.
         self._left = taken.count
         self.is_left = taken.count > 0
@@ -88,41 +86,29 @@ class HeldBatch:
             NotTakenError: A lease has ended, or a named task is not in the batch.
         """
         ctx = self._ctx
+        # Only a release leaves it to the attempts whether a task is buried.
+        worn = len(self.worn(named)) if verb.name == "release" else 0
         settled, change = self._commit(verb, named)
         if named is None and settled < self._left:
-            # Another queue object of this session may have extended leases by the ids of tasks.
-            found = ctx.reader.lease_segments(self.take_id, self.owner)
-            others = [segment for segment in found if segment not in self._segments]
-            if others:
-                first, self._segments = self._segments, others
+            known, found = self._segments, ctx.reader.lease_segments(self.take_id, self.owner)
+            self._segments = [segment for segment in found if segment not in known]
+            if self._segments:
                 settled += self._commit(verb, None)[0]
-                self._segments = [*first, *self._segments]
+            self._segments += known
         if verb.event:
             ctx.events.count(verb.event, settled)
+        ctx.events.count("bury", worn)
         if isinstance(change, Renew):
-            self._lasts(change.lease.end(self._ttr))
+            self.until = change.lease.end(self._ttr)
         elif isinstance(change, Touch):
-            self._extended(named, change.increment_us)
+            self._ttr = plus(self._ttr, change.increment_us)
+            self.until = plus(self.until, change.increment_us)
         if not verb.keeps:
             self._left -= settled
+        elif self.is_left:
+            ctx.queue.held_tasks.add_batch(self.take_id, self.until)
         follow_up(ctx, verb)
         return settled
-
-    def _extended(self, named: set[int] | None, amount_us: int) -> None:
-        """Record that a touch of all remaining tasks, or of some, has extended their leases."""
-        if named is None:
-            self._ttr = plus(self._ttr, amount_us)
-            self._lasts(plus(self.until, amount_us))
-        else:
-            self._longer_us += amount_us
-            self._lasts(self.until)
-
-    def _lasts(self, until: int | None) -> None:
-        self.until = until
-        if self.is_left:
-            # The session must live as long as the longest lease.
-            last = plus(until, self._longer_us)
-            self._ctx.queue.held_tasks.add_batch(self.take_id, last)
 
     def renew(self) -> None:
         """Renew the leases of all remaining tasks if half of the first one is over. One commit, else none."""
@@ -135,122 +121,80 @@ class HeldBatch:
         """The ids of the remaining tasks, in their order."""
         return self._ctx.reader.ids(self._held, order=["task_id"])
 
-    def worn(self, named: Collection[int]) -> set[int]:
-        """The named tasks that have used up their attempts."""
+    def worn(self, named: Collection[int] | None) -> set[int]:
+        """The tasks among the remaining or the named ones that have used up their attempts."""
         if self._ctx.table.max_attempts is None:
             return set()
-        return set(self._ctx.reader.ids(self._held & self._ctx.table.is_worn())) & set(named)
+        worn = set(self._ctx.reader.ids(self._held & self._ctx.table.is_worn()))
+        return worn if named is None else worn.intersection(named)
 
     def _commit(
         self, verb: Verb, named: set[int] | None, *, at_the_end: bool = False
     ) -> tuple[int, Change | None]:
-        attempts = count()
+        """Settle tasks by one commit; their number, and their change. `at_the_end` a lease may have ended."""
+        ctx, attempts = self._ctx, count()
 
         def attempt() -> Plan[tuple[int, Change | None]]:
-            # If the first attempt has failed, other commits may have moved the tasks.
-            # So may this queue object, by the ids of tasks.
-            scattered = self._ctx.queue.held_tasks.is_scattered(self.take_id)
-            is_first = next(attempts) == 0 and not scattered and not at_the_end
-            if not is_first:
-                self._find()
+            if next(attempts) or at_the_end:
+                # Other verbs have moved some tasks.
+                self._segments = ctx.reader.lease_segments(self.take_id, self.owner)
+                if not self._segments:
+                    self._forget()
+                    msg = "the batch's tasks are no longer held by this session"
+                    raise NotTakenError(msg)
             # The moment of the decision is that for which the leases last.
-            now_us = self._ctx.queue.now_us()
+            now_us = ctx.queue.now_us()
             if not at_the_end:
                 self._require_lease(now_us)
-            return self._plan(verb, named, now_us, is_first=is_first)
+            return self._plan(verb, named, now_us)
 
-        return self._ctx.queue.loop.run(verb.name, self._ctx.table_lock, attempt)
-
-    def _find(self) -> None:
-        """Find the lease segments of the tasks, after other verbs have changed some."""
-        self._segments = self._ctx.reader.lease_segments(self.take_id, self.owner)
-        if not self._segments:
-            self._forget()
-            msg = "the batch's tasks are no longer held by this session"
-            raise NotTakenError(msg)
+        return ctx.queue.loop.run(verb.name, ctx.table_lock, attempt)
 
     def _plan(
-        self, verb: Verb, named: set[int] | None, now_us: int, *, is_first: bool = False
+        self, verb: Verb, named: set[int] | None, now_us: int
     ) -> Plan[tuple[int, Change | None]]:
-        """Plan one commit: the number of settled tasks, and their change."""
+        """Plan one commit."""
         if named is not None and not named:
             return Plan(None, lambda _: (0, None))
-        ctx = self._ctx
         tasks: pa.Table | list[int] = self._segments
         rest = list[int]()
         if named is not None:
-            tasks, rest = self._some(named, is_first=is_first)
-        change = verb.change(ctx, now_us, ())
-        # Only a release leaves it to the attempts whether a task is buried.
-        worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
+            places = self._ctx.reader.places(self._held)
+            ids = array([number for number in named if is_id(number)], pa.int64())
+            tasks = places.filter(pc.is_in(places.column("task_id"), value_set=ids))
+            if tasks.num_rows < len(named):
+                raise not_in_batch(named.difference(places.column("task_id").to_pylist()))
+            stored, moved = (counted(rows.column("segment")) for rows in (places, tasks))
+            rest = sorted(stored - moved)
+        change = verb.change(self._ctx, now_us, ())
 
         def finish(affected: Affected) -> tuple[int, Change | None]:
             if affected.total == 0:
                 raise Stale
-            ctx.events.count("bury", worn)
             moved = [change.dest] if isinstance(change, Renew | Touch) else []
             self._segments = [*rest, *moved]
             if not self._segments:
                 self._forget()
             return affected.total if named is None else len(named), change
 
-        return Plan(settlement(ctx, tasks, change), finish, now_us)
-
-    def _some(self, named: set[int], *, is_first: bool) -> tuple[pa.Table, list[int]]:
-        """The rows of some tasks, and the segments of the other tasks of the batch.
-
-        Raises:
-            Stale: They are not in the segments that are known, so the next attempt searches for others.
-            NotTakenError: They are not in the batch.
-        """
-        places = self._ctx.reader.places(row().segment.is_in(self._segments))
-        ids = array([number for number in named if is_id(number)], pa.int64())
-        some = places.filter(pc.is_in(places.column("task_id"), value_set=ids))
-        if some.num_rows < len(named):
-            if is_first:
-                raise Stale
-            raise not_in_batch(named.difference(places.column("task_id").to_pylist()))
-        stored, moved = (counted(rows.column("segment")) for rows in (places, some))
-        return some, sorted(stored - moved)
-
-    def _worn(self, named: set[int] | None) -> int:
-        """The number of tasks that a release buries because they have used up their attempts."""
-        if self._ctx.table.max_attempts is None:
-            return 0
-        in_segments = row().segment.is_in(self._segments)
-        worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn())
-        return len(worn if named is None else named.intersection(worn))
+        return Plan(settlement(self._ctx, tasks, change), finish, now_us)
 
     def _require_lease(self, now_us: int) -> None:
-        if not due(self.until, now_us) or self._were_extended(now_us):
+        if not due(self.until, now_us):
             return
+        ctx = self._ctx
         self._forget()
         try:
-            self._give_up()
+            # This batch can settle no task any more, so those with longer leases are released.
+            end_due(ctx, ctx.queue.now_us())
+            with suppress(NotTakenError):
+                released, _ = self._commit(release(Release()), None, at_the_end=True)
+                ctx.events.count("release", released)
+            ctx.table_lock.wake_takes()
         except TubeqError:
             log.warning("what is left of a batch is held until the session ends", exc_info=True)
         msg = f"the batch's lease has ended: the first of its {self.count} tasks ran out of ttr"
         raise NotTakenError(msg)
-
-    def _were_extended(self, now_us: int) -> bool:
-        """Whether no lease of a remaining task has ended, because touches have extended those that end first."""
-        if not self._longer_us:
-            return False
-        ends = [found.next_event for found in self._ctx.reader.of(self._held)]
-        # A missing task may be gone because its lease has ended.
-        if len(ends) < self._left or any(due(end, now_us) for end in ends):
-            return False
-        self._lasts(min((end for end in ends if end is not None), default=None))
-        return True
-
-    def _give_up(self) -> None:
-        """Release tasks with longer leases, because this batch can settle none any more."""
-        ctx = self._ctx
-        end_due(ctx, ctx.queue.now_us())
-        with suppress(NotTakenError):
-            released, _ = self._commit(release(Release()), None, at_the_end=True)
-            ctx.events.count("release", released)
-        ctx.table_lock.wake_takes()
 
     def _forget(self) -> None:
         self.is_left = False

@@ -3,8 +3,8 @@
 A take happens in the order of this file. `take_group` takes for the calls that share a commit. `Take.plan` makes sure of
 the session's lease, reads the limits of the tube (`limits`), chooses the first tasks that these allow, and divides them
 among the calls. One statement names the chosen tasks, and moves all of them or none: if another commit has changed one,
-the take is decided again. If the commit was slow, the leases are renewed, and a call that has lost tasks takes again
-(`after_take`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
+the take is decided again. If the commit was slow, the leases are renewed; if some have ended, the calls take again
+(`wait`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
 buries them, and the choice is made again.
 
 If a take is interrupted before its commit, nothing has changed. After it, the tasks belong to the session until their
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -31,10 +31,10 @@ from tubeq_spark.storage.rows import COLUMNS, GateIncrements, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED, Affected, asked_by
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back_unknown, renew_if_slow
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import TakeLimits, from_own_gates, settled_limits, shared_out, within
 from tubeq_spark.verbs.settle import bury_unreadable
+from tubeq_spark.verbs.wait import give_back_unknown, with_time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,18 +49,18 @@ T = TypeVar("T")
 #: Takes of at most this many tasks share one lease segment in each commit. A larger take gets its own, because an ack
 #: of some tasks rewrites the rest of their lease segment.
 SMALL_TAKE = 16
-#: If one candidate is unreadable, this many are checked, so that one commit buries many.
+#: If one candidate is unreadable, this many more are checked, so that one commit buries many.
 _LOOK_AHEAD = 1_000
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
-#: A call that lost tasks after its commit takes again; it takes at most so often in all, then it finds none.
+#: If leases have ended after the commit, the calls take again; they take at most so often in all, then they find none.
 _MOST_TAKES = 3
 
 
 def take_group(
     ctx: TubeContext, requests: Sequence[TakeRequest], taken: Sequence[Taken | None] | None = None
-) -> list[Taken | None]:
-    """Take for several calls at once, in their order. A call that loses tasks before it returns takes again.
+) -> Sequence[Taken | None]:
+    """Take for several calls at once, in their order. If leases end before they return, all of them take again.
 
     Args:
         ctx: The tube.
@@ -70,47 +70,22 @@ def take_group(
     Returns:
         The tasks of each call, which are remembered; `None` for a call that found none.
     """
-    results: list[Taken | None] = [None] * len(requests)
-    asking = list(range(len(requests)))
+    lasting: Sequence[Taken | None] | None = None
     for _ in range(_MOST_TAKES):
-        try:
-            if taken is None:
-                taken = Take(ctx, [requests[n] for n in asking]).run()
-            lasting = renew_if_slow(ctx, taken)
-        except Exception:
-            if not any(results):
-                raise
-            # The other calls keep their tasks.
-            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
+        lasting = with_time_left(ctx, taken or Take(ctx, requests).run())
+        if lasting is not None:
             break
-        for n, found in zip(asking, lasting, strict=True):
-            results[n] = found
-        asking = [n for n, before in zip(asking, taken, strict=True) if before and not results[n]]
         taken = None
-        if not asking:
-            break
-    for held in filter(None, results):
+    for held in filter(None, lasting or ()):
         if held.rows is None:
             ctx.queue.held_tasks.add_batch(held.take_id, held.until)
             ctx.events.count("take", held.count)
         else:
             ctx.queue.held_tasks.add(ctx.record.id, held.rows, held.size)
-    return results
+    return lasting or [None] * len(requests)
 
 
 # -- one commit -----------------------------------------------------------------------------------
-
-
-class Choice(NamedTuple):
-    """The tasks that one attempt takes.
-
-    Attributes:
-        tasks: The tasks, in the tube's order.
-        call_of: The number of the call for each of them.
-    """
-
-    tasks: pa.Table
-    call_of: list[int]
 
 
 class Take:
@@ -132,7 +107,7 @@ class Take:
         self._attempts = 0
         self._owner = ""
         #: The take ids of the newest attempt that chose tasks.
-        self.take_ids: Sequence[int] = ()
+        self._take_ids: Sequence[int] = ()
 
     def run(self) -> list[Taken | None]:
         """Take by one commit; `None` for a call that gets no task."""
@@ -153,8 +128,8 @@ class Take:
             raise
 
     def _give_back_if_committed(self) -> None:
-        if self.take_ids:
-            search = partial(give_back_unknown, self._ctx, self.take_ids, self._owner)
+        if self._take_ids:
+            search = partial(give_back_unknown, self._ctx, self._take_ids, self._owner)
             self._ctx.queue.unknown_takes.add(search)
 
     def plan(self, acked: Sequence[StoredTask] = ()) -> Plan[list[Taken | None]] | None:
@@ -167,7 +142,7 @@ class Take:
             Stale: Something is still in the way, so the take must be decided again.
         """
         ctx = self._ctx
-        if self.take_ids:
+        if self._take_ids:
             # The previous attempt was not committed, or was undone.
             ctx.lost_takes += 1
         self._attempts += 1
@@ -180,22 +155,25 @@ class Take:
                 if limits is None:
                     continue
                 now_us = limits.now_us
-            choice = self._choose(now_us, limits)
-            if choice is None:
+            chosen = self._choose(now_us, limits)
+            if chosen is None or not chosen.num_rows:
                 return None
-            if TaskState.TAKEN.value in choice.tasks.column("state").unique().to_pylist():
+            if TaskState.TAKEN.value in chosen.column("state").unique().to_pylist():
                 end_due(ctx, now_us)
-            elif not self._bury_unreadable(choice, now_us):
+            elif not self._bury_unreadable(chosen, now_us):
                 if not all(task.held_by(self._owner, now_us) for task in acked):
                     # The lease of an acked task has ended meanwhile.
                     raise Stale
-                return self._move(choice, now_us, limits, acked)
+                return self._move(chosen, now_us, limits, acked)
         raise Stale
 
     # -- which tasks --------------------------------------------------------------------------
 
-    def _choose(self, now_us: int, limits: TakeLimits | None) -> Choice | None:
-        """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
+    def _choose(self, now_us: int, limits: TakeLimits | None) -> pa.Table | None:
+        """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none.
+
+        The column `call` has the number of the call that gets a task.
+        """
         requests = self._requests
         if limits is not None:
             # When the first sub-queue that waits because of its rate may go on.
@@ -204,12 +182,10 @@ class Take:
         if not any(request.count for request in requests):
             return None
         if limits is None or not self._ctx.tube_type.subqueues:
-            choice: Choice | None = self._in_order(now_us, requests)
-        else:
-            choice = self._of_subqueues(limits, requests)
-        return choice if choice is not None and choice.tasks.num_rows else None
+            return self._in_order(now_us, requests)
+        return self._of_subqueues(limits, requests)
 
-    def _in_order(self, now_us: int, requests: Sequence[TakeRequest]) -> Choice:
+    def _in_order(self, now_us: int, requests: Sequence[TakeRequest]) -> pa.Table:
         """Choose in a tube without sub-queues."""
         if self._is_large and self._has_lost:
             # A large take conflicts more easily, so each further attempt asks for a quarter of the last number.
@@ -219,12 +195,10 @@ class Take:
         found = self._from_other_segments(now_us, sum(counts))
         if found is None:
             found = self._first(self._ctx.table.is_ready(now_us), sum(counts))
-        call_of = list[int]()
-        for call, count in enumerate(counts):
-            call_of += [call] * min(count, found.num_rows - len(call_of))
-        return Choice(found, call_of)
+        call_of = [call for call, count in enumerate(counts) for _ in range(count)]
+        return _with_calls(found, call_of[: found.num_rows])
 
-    def _of_subqueues(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> Choice | None:
+    def _of_subqueues(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> pa.Table | None:
         """Choose the sub-queues by their first tasks, and then the tasks of each.
 
         Raises:
@@ -243,7 +217,8 @@ class Take:
         needs_all = len(addresses) > 1 or self._has_lost or bool(limits.takers - {self._owner})
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
-            return Choice(self._first(takeable, 1), [0])
+            first = self._first(takeable, 1)
+            return _with_calls(first, [0] * first.num_rows)
         if limits.by_turn:
             waiting = ctx.reader.first_of_utubes(takeable, None, with_created=True)
             firsts = limits.in_turn(waiting)[:most]
@@ -257,8 +232,8 @@ class Take:
         found = ctx.reader.first_of_each(self._columns, ready, counts)
         if not found.num_rows:
             raise Stale
-        call_of = [_call_for(utube, quotas) for utube in found.column("utube").to_pylist()]
-        return Choice(found, call_of)
+        utubes = found.column("utube").to_pylist()
+        return _with_calls(found, [_call_for(utube, quotas) for utube in utubes])
 
     @property
     def _has_lost(self) -> bool:
@@ -292,34 +267,33 @@ class Take:
         is_ready = TaskState.TAKEN.value not in tasks.column("state").unique().to_pylist()
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
-    def _bury_unreadable(self, choice: Choice, now_us: int) -> bool:
+    def _bury_unreadable(self, chosen: pa.Table, now_us: int) -> bool:
         """Bury chosen tasks that Python cannot read; whether there are some. A batch may contain them."""
         if self._as_batches:
             return False
         ctx = self._ctx
-        self._rows = stored_tasks(choice.tasks)
+        self._rows = stored_tasks(chosen)
         if not any(row.unreadable() for row in self._rows):
             return False
-        utubes = {row.utube for row in self._rows} if ctx.tube_type.subqueues else None
-        ready = ctx.table.is_ready(now_us) & ctx.table.is_of(utubes)
-        bury_unreadable(ctx, stored_tasks(self._first(ready, max(len(self._rows), _LOOK_AHEAD))))
+        next_ones = self._first(ctx.table.is_ready(now_us), _LOOK_AHEAD)
+        bury_unreadable(ctx, self._rows + stored_tasks(next_ones))
         return True
 
     # -- what becomes of them -----------------------------------------------------------------
 
     def _move(
-        self, choice: Choice, now_us: int, limits: TakeLimits | None, acked: Sequence[StoredTask]
+        self, tasks: pa.Table, now_us: int, limits: TakeLimits | None, acked: Sequence[StoredTask]
     ) -> Plan[list[Taken | None]]:
         """Plan the move of the chosen tasks to lease segments."""
-        ctx, tasks = self._ctx, choice.tasks
-        counts = Counter(choice.call_of)
+        ctx, call_of = self._ctx, tasks.column("call").to_pylist()
+        counts = Counter(call_of)
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
-        self.take_ids = list(take_ids.values())
+        self._take_ids = list(take_ids.values())
         # The small takes of one commit share the lease segment of the first of them, but batches do not.
         small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
-        take_id_of = array([take_ids[call] for call in choice.call_of], pa.int64())
-        segment_of = array([segments[call] for call in choice.call_of], pa.int64())
+        take_id_of = array([take_ids[call] for call in call_of], pa.int64())
+        segment_of = array([segments[call] for call in call_of], pa.int64())
         begins_us, increments = None, GateIncrements()
         if limits is not None:
             has_utubes = ctx.tube_type.subqueues
@@ -338,11 +312,9 @@ class Take:
             may_go_unnamed and count > MOST_NAMED and ctx.queue.engine.committing_jvm() is not None
         )
         if moves_up_to_last:
-            statement = ctx.take_writer.take_up_to(tasks, self.take_ids[0], lease, now_us)
+            statement = ctx.writer.take_up_to(tasks, self._take_ids[0], lease, now_us)
         else:
-            statement = ctx.take_writer.take(
-                tasks, segment_of, take_id_of, lease, increments, acked
-            )
+            statement = ctx.writer.take(tasks, segment_of, take_id_of, lease, increments, acked)
 
         def finish(affected: Affected) -> list[Taken | None]:
             if moves_up_to_last and affected.updated < count:
@@ -378,6 +350,10 @@ class Take:
         found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
         groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
         return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}
+
+
+def _with_calls(tasks: pa.Table, call_of: list[int]) -> pa.Table:
+    return tasks.append_column("call", array(call_of, pa.int32()))
 
 
 def _call_for(utube: str | None, quotas: Sequence[dict[str | None, int]]) -> int:

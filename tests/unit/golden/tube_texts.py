@@ -35,7 +35,6 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     Move,
-    Older,
     Remove,
     Which,
 )
@@ -46,12 +45,11 @@ from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import COLUMNS, GateIncrements, PutsSeen, whole_segments
 from tubeq_spark.storage.statement import PutIdentity
-from tubeq_spark.storage.tables.counts import counts, depth, waiting
-from tubeq_spark.storage.tables.take_gates import Gates
-from tubeq_spark.storage.tables.take_writer import TakeWriter
+from tubeq_spark.storage.tables.counts import depths, waiting
+from tubeq_spark.storage.tables.gates import Gates, PutGate
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
-from tubeq_spark.storage.tables.tube_writer import PutGate, TubeWriter
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.user_condition import condition_of, shown
 from tubeq_spark.task import TaskState
 
@@ -158,7 +156,6 @@ def reads(table: TubeTable) -> Iterator[Case]:
     yield case("count: some", low, skips=(), answers=[[{"value": 3}]])
     yield case("counts: by sub-queue", "utube")
     yield case("counts: by error, 5", "error", low, limit=5, skips=())
-    yield case("count_in: one", -5, answers=[[{"n": 3}]])
     yield case("owners: 5", 5)
     yield case("lease_segments: of one", -5, "session/1")
 
@@ -199,8 +196,6 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
         of = replace(table, max_attempts=most)
         title = f"groups: due, max_attempts {most}"
         yield reader_of(of)(title, of.is_due(NOW), NOW, 5, answers=[due])
-    yield case("newest_ids: any")
-    yield case("segments_up_to: of two slots", {0: 99, 7: 30_000}, 5)
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", 7, 10, answers=[tiny])
     yield case("gone_segments: any")
@@ -217,20 +212,15 @@ def counting(table: TubeTable) -> Iterator[Case]:
     for (names, over), most in product(OWNERS.items(), ATTEMPTS):
         variant, of = f"{names}, max_attempts {most}", replace(table, max_attempts=most)
         yield Case(
-            f"task_counts.depth: {variant}",
-            lambda made, over=over, of=of: depth(made.engine, of, NOW, LATER, over),
-        )
-        yield Case(
-            f"task_counts.counts: {variant}",
-            lambda made, over=over, of=of: counts(made.engine, [of], NOW, over),
-            [[{"tube": table.id, "state": "r", "n": 1}]],
+            f"task_counts.depths: {variant}",
+            lambda made, over=over, of=of: depths(made.engine, [of], NOW, LATER, over),
         )
 
 
 def counting_of_many() -> Iterator[Case]:
-    """More tubes than one query counts."""
+    """More tubes than one query measures."""
     tubes = [replace(table_of("task_id"), id=number) for number in range(26)]
-    yield Case("task_counts.counts: 26 tubes", lambda made: counts(made.engine, tubes, NOW))
+    yield Case("task_counts.depths: 26 tubes", lambda made: depths(made.engine, tubes, NOW, LATER))
 
 
 # -- reads of sub-queues -------------------------------------------------------------------------------
@@ -317,7 +307,7 @@ RAISED = {"nothing": GateIncrements(), "one gate": ONE_GATE, "gates and rows": W
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
-    case = calling("TakeWriter", lambda _: TakeWriter(table))
+    case = calling("TubeWriter", lambda _: TubeWriter(table))
 
     def take(said: str, tasks: pa.Table, *args: Any) -> Case:
         numbers = pa.array([-21 - n % 3 for n in range(tasks.num_rows)], pa.int64())
@@ -361,8 +351,7 @@ def settlements(table: TubeTable) -> Iterator[Case]:
     ]
     for said, rows in ROWS.items():
         yield case(f"settle: {said}", rows, changes)
-    older = (Older({0: 99, 7: 30_000}, taken=True), Remove(-41))
-    yield settling_segments(table, "two, two changes", [older, *changes])
+    yield settling_segments(table, "two, two changes", changes)
 
 
 def settling_segments(table: TubeTable, said: str, changes: Sequence[tuple[Which, Change]]) -> Case:

@@ -208,10 +208,6 @@ def _case(of: nodes.Case, read: Read) -> Any:
     return None if of.other is None else value_of(of.other, read)
 
 
-def _mapped(of: nodes.Mapped, read: Read) -> Any:
-    return dict(of.pairs).get(value_of(of.part, read))
-
-
 def _combined(of: nodes.Combined, read: Read) -> int | None:
     left, right = value_of(of.left, read), value_of(of.right, read)
     if left is None or right is None:
@@ -255,7 +251,6 @@ _COMPUTED: dict[type, Callable[[Any, Read], Any]] = {
     nodes.In: _in,
     Among: _among,
     nodes.Case: _case,
-    nodes.Mapped: _mapped,
     nodes.Combined: _combined,
     nodes.Quotient: _quotient,
     nodes.Greatest: _greatest,

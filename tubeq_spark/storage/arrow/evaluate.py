@@ -122,13 +122,6 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return pc.divide_checked(evaluate(part, lookup), scalar(by, pa.int64()))
         case nodes.Case(branches, other):
             return _case(branches, other, lookup)
-        case nodes.Mapped(part, pairs):
-            keys = array([key for key, _ in pairs], pa.int64())
-            places = pc.index_in(evaluate(part, lookup), value_set=keys)
-            values = array([value for _, value in pairs], pa.int64())
-            if isinstance(places, pa.Scalar):
-                return values.take(pa.repeat(places, 1))[0]
-            return values.take(places)
         case nodes.Greatest(parts):
             return pc.max_element_wise(*(evaluate(part, lookup) for part in parts))
         case nodes.Lower(part):

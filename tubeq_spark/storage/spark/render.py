@@ -230,9 +230,6 @@ class Renderer:
                 return f"{self.operand(part)} DIV {self._number(by)}"
             case nodes.Case(branches, other):
                 return self._case(branches, other)
-            case nodes.Mapped(part, pairs):
-                cases = " ".join(f"WHEN {self._number(a)} THEN {self._number(b)}" for a, b in pairs)
-                return f"CASE {self.expression(part)} {cases} END"
             case nodes.Greatest(parts):
                 return f"greatest({', '.join(map(self.expression, parts))})"
             case nodes.Lower(part):

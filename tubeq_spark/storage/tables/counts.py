@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.stored_task import TIMERS
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Engine
 
-#: One query counts at most this many tubes, because each tube is a scan of its own in the plan.
+#: One query measures at most this many tubes, because each tube is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
 _ROW = row()
 
@@ -49,27 +49,42 @@ class Depth:
     unswept_since_us: int | None
 
 
-def depth(
+def depths(
     engine: Engine,
-    table: TubeTable,
+    tubes: Sequence[TubeTable],
     now_us: int,
     soon_us: int,
     over: Collection[str] = (),
-) -> Depth:
-    """Measure a tube's tasks by one aggregate over narrow columns.
+) -> dict[int, Depth]:
+    """Measure the tasks of tubes, by the log alone where that is enough; the others by one query for many tubes.
 
     Args:
         engine: The engine.
-        table: The tube.
+        tubes: The tables of the tubes.
         now_us: The moment.
         soon_us: Leases that end by this moment count as ending.
         over: Owners whose sessions are over. Their tasks count as ready.
+
+    Returns:
+        The measurements by tube id.
     """
-    files = engine.tables.told_files(table.name)
-    if files is not None:
-        with suppress(UntoldError):
-            by_state, ready_us, put_us = states(files, table.id, now_us, soon_us, over)
-            return Depth(by_state, ready_us, put_us, 0, 0, None)
+    found: dict[int, Depth] = {}
+    for table in tubes:
+        files = engine.tables.told_files(table.name)
+        if files is not None:
+            with suppress(UntoldError):
+                found[table.id] = states(files, table.id, now_us, soon_us, over)
+    unread = [table for table in tubes if table.id not in found]
+    for first in range(0, len(unread), _COUNTED_TOGETHER):
+        some = unread[first : first + _COUNTED_TOGETHER]
+        rows = engine.rows(Union([_measuring(table, now_us, soon_us, over) for table in some]))
+        for table in some:
+            found[table.id] = _depth([each for each in rows if each["tube"] == table.id])
+    return found
+
+
+def _measuring(table: TubeTable, now_us: int, soon_us: int, over: Collection[str]) -> Select:
+    """A query over narrow columns of a tube."""
     due = table.is_due(now_us)
     ending = all_of(
         _ROW.state == TaskState.TAKEN.value,
@@ -77,6 +92,7 @@ def depth(
         _ROW.next_event <= at(soon_us),
     )
     columns = {
+        "tube": literal(table.id),
         "state": table.state(now_us, over),
         "n": count(),
         "oldest": Micros(least(case((due, table.due_at()), other=_ROW.since))),
@@ -85,7 +101,11 @@ def depth(
         "due": count_if(due),
         "since": Micros(least(case((due, table.due_at())))),
     }
-    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
+    return Select(table.name, columns, table.mine(), by=["state"], skips=())
+
+
+def _depth(found: Sequence[Mapping[str, Any]]) -> Depth:
+    """The measurements of a tube, from a row for each state."""
     ready = next((each for each in found if each["state"] == "r"), {"oldest": None, "put": None})
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
@@ -95,37 +115,6 @@ def depth(
         sum(each["due"] for each in found),
         min((each["since"] for each in found if each["since"] is not None), default=None),
     )
-
-
-def counts(
-    engine: Engine,
-    tubes: Sequence[TubeTable],
-    now_us: int,
-    over: Collection[str] = (),
-) -> dict[int, dict[str, int]]:
-    """Count tasks by the letter of their effective state, in one query for many tubes.
-
-    Args:
-        engine: The engine.
-        tubes: The tables of the tubes.
-        now_us: The moment.
-        over: Owners whose sessions are over. Their tasks count as ready.
-
-    Returns:
-        The counts by tube id.
-    """
-    found: dict[int, dict[str, int]] = {table.id: {} for table in tubes}
-    for first in range(0, len(tubes), _COUNTED_TOGETHER):
-        some = tubes[first : first + _COUNTED_TOGETHER]
-        for each in engine.rows(Union([_counting(tube, now_us, over) for tube in some])):
-            if each["state"] is not None:
-                found[each["tube"]][each["state"]] = each["n"]
-    return found
-
-
-def _counting(table: TubeTable, now_us: int, over: Collection[str]) -> Select:
-    columns = {"tube": literal(table.id), "state": table.state(now_us, over), "n": count()}
-    return Select(table.name, columns, table.mine(), by=["state"], skips=())
 
 
 def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting:
@@ -209,8 +198,8 @@ def _waiting_by_log(files: Sequence[ToldFile], tube: int, now_us: int, rows: int
 
 def states(
     files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
-) -> tuple[dict[str, int], int | None, int | None]:
-    """Measure the tasks of a tube whose leases do not end soon.
+) -> Depth:
+    """Measure the tasks of a tube whose leases do not end soon, and of which none is due.
 
     Args:
         files: All files of the tube's table.
@@ -218,10 +207,6 @@ def states(
         now_us: The moment.
         soon_us: Leases that end by this moment end soon.
         over: Owners whose sessions are over.
-
-    Returns:
-        The number of tasks by the letter of their state, and the moments at which the first of the ready ones became
-        ready and at which the first one was put.
 
     Raises:
         UntoldError: Something may be due, or end soon, or the log does not have it.
@@ -237,7 +222,7 @@ def states(
         ends_us = file.least_us["next_event"]
         if owner is not None and (owner in over or (ends_us is not None and ends_us <= soon_us)):
             raise UntoldError
-    return found, min(since, default=None), min(put, default=None)
+    return Depth(found, min(since, default=None), min(put, default=None), 0, 0, None)
 
 
 def ready_segments(

@@ -12,7 +12,6 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     Move,
-    Older,
     Remove,
     Renew,
     Touch,
@@ -35,8 +34,7 @@ from tubeq_spark.storage.expression import (
     small,
 )
 from tubeq_spark.storage.statement import Clause
-from tubeq_spark.storage.tables.take_writer import lease_end
-from tubeq_spark.storage.tables.tube_table import GONE, is_alive, is_older
+from tubeq_spark.storage.tables.tube_table import GONE, is_alive, lease_end
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -76,9 +74,6 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
             due = table.is_due(now_us, _T)
             due &= _T.state != GONE if state is None else _T.state == state.value
             return due & ~is_alive(now_us, _T) if over else due
-        case Older(newest, held):
-            older = is_older(newest, _T)
-            return older & (_T.state == _TAKEN) if held else older
 
 
 def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:

@@ -95,10 +95,6 @@ class Sessions(KeyedTable):
         rows = self._engine.rows(replace(by_session, order=["last"], descending=True, limit=limit))
         return {each["session"]: each["last"] for each in rows}
 
-    def version(self) -> int | None:
-        """The newest version of the table, if it is cheap to get; else `None`."""
-        return self._engine.tables.version(self._table)
-
     def files(self) -> int:
         """The number of data files of the table, if counting is cheap; else 0."""
         return self._engine.tables.data_files(self._table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
@@ -24,23 +25,15 @@ _KEY = ("bucket", "kind", "session", "key")
 TYPES = {name: Type(kind) for name, (kind, _) in SESSION_COLUMNS.items()}
 
 
+@dataclass(eq=False)
 class SystemTable:
-    """A system table, and the objects for commits to it."""
+    """A system table (by its SQL name), and the objects for commits to it."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        table: str,
-        loop: CommitLoop,
-        table_lock: TableLock,
-        random_source: random.Random,
-    ) -> None:
-        """Use `table` (a SQL name)."""
-        self._engine = engine
-        self._table = table
-        self._loop = loop
-        self._table_lock = table_lock
-        self._random = random_source
+    _engine: Engine
+    _table: str
+    _loop: CommitLoop
+    _table_lock: TableLock
+    _random: random.Random
 
     @staticmethod
     def _one_inserted(affected: Affected) -> bool:

@@ -19,20 +19,16 @@ from tubeq_spark.storage.query import (
     Struct,
     count,
     count_if,
-    greatest,
     least,
     named,
     total,
 )
-from tubeq_spark.storage.rows import COLUMNS, DueGroup, KeptKeys, SegmentSpan, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, DueGroup, KeptKeys, stored_tasks
 from tubeq_spark.storage.tables import counts
 from tubeq_spark.storage.tables.tube_table import (
     SEGMENT_0,
     WHOLE_UTUBES,
     is_alive,
-    is_free_key,
-    is_older,
-    slot,
 )
 from tubeq_spark.task import TaskState
 
@@ -233,13 +229,6 @@ class TubeReader:
         """The owners of taken tasks, also of those with ended leases."""
         return list(self.counts("owner", self._table.is_held(None), limit=limit, skips=()))
 
-    def count_in(self, segment: int) -> int:
-        """The number of tasks, or of gone tasks, in a segment."""
-        tubes = _ROW.tube.is_in([self._table.id, -self._table.id])
-        where = tubes & (_ROW.segment == segment)
-        found = self.engine.rows(Select(self._table.name, {"n": count()}, where))
-        return int(found[0]["n"])
-
     def lease_segments(self, take_id: int, owner: str) -> list[int]:
         """The segments of the tasks of a take that `owner` still holds."""
         return sorted(self.counts("segment", self._table.is_held(owner, [take_id])))
@@ -292,27 +281,9 @@ class TubeReader:
             for r in found
         ]
 
-    def newest_ids(self) -> dict[int, int]:
-        """The highest task id of each id slot."""
-        values = {"slot": slot(), "last": greatest(_ROW.task_id)}
-        found = self._by(["slot"], values, self._table.mine())
-        # A tombstone has no id.
-        return {each["slot"]: each["last"] for each in found if each["last"] is not None}
-
-    def segments_up_to(self, newest: Mapping[int, int], limit: int) -> list[SegmentSpan]:
-        """Segments with tasks whose ids are not above the newest one of their slot."""
-        values = {
-            "rows": count(),
-            "older": count_if(is_older(newest)),
-            "taken": count_if(_ROW.state == _TAKEN),
-        }
-        parts: Parts = {"having": _ROW.older > 0, "order": _SEGMENT, "limit": limit}
-        found = self._by(_SEGMENT, values, self._table.mine(), **parts)
-        return [SegmentSpan(r["segment"], r["older"] == r["rows"], r["taken"] > 0) for r in found]
-
-    def kept_keys(self, now_us: int, until_us: int | None = None) -> list[KeptKeys]:
-        """All segments with rows for keys; arguments as for `is_free_key`."""
-        values = {"rows": count(), "over": count_if(is_free_key(now_us, until_us))}
+    def kept_keys(self, now_us: int) -> list[KeptKeys]:
+        """All segments with rows for keys, with the numbers of rows and of those that are due."""
+        values = {"rows": count(), "over": count_if(~is_alive(now_us))}
         where = self._table.is_kept_key()
         found = self._by(_SEGMENT, values, where, order=_SEGMENT, skips=())
         return [KeptKeys(**keys) for keys in found]

@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
 from tubeq_spark.model.stored_task import TIMERS
+from tubeq_spark.model.takes import UNNOTICED, NewLease
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.expression import (
     FALSE,
     TRUE,
     Case,
     Expression,
-    Mapped,
+    Greatest,
+    Moment,
     Quotient,
     Row,
     Type,
@@ -53,7 +54,7 @@ OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
 GONE = TaskState.DONE.value
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
-_ROW = row()
+_ROW, _T = row(), row("t")
 #: The states that last until their `next_event`, and the others that time can change.
 _HOLDING = [state for state, event in TIMERS.items() if event is not None]
 _FREE = [state for state in TIMERS if state not in _HOLDING]
@@ -64,29 +65,16 @@ def is_alive(now_us: int, of: Row = _ROW) -> Expression:
     return of.expires_at.is_null() | (of.expires_at > at(now_us))
 
 
-def is_free_key(now_us: int, until_us: int | None = None, of: Row = _ROW) -> Expression:
-    """A row for a key that is free at a moment; with `until_us` a row of a put up to another moment."""
-    return ~is_alive(now_us, of) if until_us is None else of.created <= at(until_us)
-
-
-def slot() -> Expression:
-    """The slot of a task id, as `ids.slot_of` computes it."""
-    return _slot(_ROW)
-
-
-def is_older(newest: Mapping[int, int], of: Row = _ROW) -> Expression:
-    """Put no later than the newest id of its slot. The ids of one slot only grow, whatever clocks say."""
-    return of.task_id <= Mapped(_slot(of), tuple(newest.items()))
-
-
-def _slot(of: Row) -> Expression:
-    return Quotient(of.task_id, 1 << POSITION_BITS) - (
-        Quotient(of.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
-    )
-
-
 def _in_one_of(states: Iterable[TaskState], of: Row) -> Expression:
     return of.state.is_in(state.value for state in states)
+
+
+def lease_end(lease: NewLease, ttr: Expression) -> Expression:
+    """The end of a lease that begins now; never if its ttr is NULL."""
+    length = ttr
+    if lease.headroom_us:
+        length = Greatest((ttr, ttr - Quotient(ttr, UNNOTICED) + lease.headroom_us))
+    return Moment(literal(lease.at_us) + length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +249,17 @@ class TubeTable:
     def noted(self, events: Expression) -> dict[str, Expression]:
         """The column with the events that have written a row, in a table with a change feed."""
         return {"change": events} if self.change_feed else {}
+
+    def taking(self, to: Expression, lease: NewLease, take_id: Expression) -> dict[str, Expression]:
+        """The columns that every take sets: a row `t` moves to a lease segment, and its lease begins."""
+        # A delayed task is taken only after the end of its delay.
+        events = case((_T.state == TaskState.DELAYED.value, "delay take"), other="take")
+        return {
+            "segment": to,
+            "claim": take_id,
+            "state": literal(TaskState.TAKEN.value),
+            "owner": literal(lease.owner),
+            "attempts": _T.attempts + small(1),
+            "since": at(lease.at_us),
+            "next_event": lease_end(lease, _T.ttr),
+        } | self.noted(events)

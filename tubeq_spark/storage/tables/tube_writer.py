@@ -5,61 +5,53 @@ These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 - every row that a statement changes moves to a fresh segment; other rows of its segment stay;
 - so a segment only loses rows, and a row that is still in its segment has not changed;
 - a statement that names rows changes all of them or none.
-
-Some puts rest on what they have read: all puts of a tube with a capacity, and puts of keys. Their gate is a row with a
-number that only rises. Such a put reads the number together with the number of stored tasks, and then the tasks that have
-its keys. Its statement raises the number, and fails if another put has raised it since. Takes and acks only make room and
-free keys, so they neither read nor raise it. A task whose ttl has ended counts until a commit removes it: a take or a touch
-that began before the end may still commit, and then the task lives on. So the capacity is never exceeded, and no two tasks
-have the same key.
-
-The identities of such puts are rows beside the gate, because a MERGE has no transaction id of Delta.
-
-The key of a task is a column of its row. So the key is free when the row is removed, and only puts use the column. In
-a tube with `unique_for` a put adds a row for each key, too: with the negated id of the tube, in a state of its own.
-The key stays in use until the moment in this row, also if the task has ended. Sweeps remove these rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of, segments_of
-from tubeq_spark.storage.arrow.columns import array, repeated, table_of
-from tubeq_spark.storage.expression import FAIL, FALSE, Type, all_of, any_of, at, case, literal, row
-from tubeq_spark.storage.query import Select, count_if, greatest, named, one_of
-from tubeq_spark.storage.rows import COLUMNS, KEPT_KEY, PutsSeen, stored_tasks, stored_values
-from tubeq_spark.storage.rows_after import rows_at
+from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.storage.arrow.columns import array, repeated, table_of, whole
+from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
+from tubeq_spark.storage.rows import KEPT_KEY, stored_values
 from tubeq_spark.storage.statement import Clause, Ended, Statement
+from tubeq_spark.storage.tables.gates import Gates, new_row
 from tubeq_spark.storage.tables.row_clauses import clause_of
-from tubeq_spark.storage.tables.tube_table import (
-    PUT_GATE,
-    SEGMENT_0,
-    UTUBE_ROWS,
-    TubeTable,
-    is_alive,
-    is_free_key,
-)
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable, is_alive
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.rows import GateIncrements
     from tubeq_spark.storage.statement import PutIdentity, Source
-    from tubeq_spark.storage.tables.tube_reader import TubeReader
 
-_ROW, _T, _S = row(), row("t"), row("s")
+_T, _S = row("t"), row("s")
 _SAME_TUBE = [_T.tube == _S.tube]
 _TAKEN = TaskState.TAKEN.value
 
 
+#: The columns of source rows that name a task, with its lease segment and its take id; these are NULL if it is acked.
+_OF_TASKS = dict.fromkeys(("segment", "task_id", "to", "claim"), pa.int64())
+#: The further columns if there are gates. `number` is the new number of a gate, `text` that of a taken-utube row.
+_OF_GATES = {
+    "tube": pa.int64(),
+    "utube": pa.string(),
+    "number": pa.int64(),
+    "text": pa.string(),
+}
+
+
 class TubeWriter:
-    """Builds the statements of one tube that take no tasks."""
+    """Builds the statements of one tube, but for those of gates alone."""
 
     def __init__(self, table: TubeTable) -> None:
         """Write to a tube's table."""
@@ -99,18 +91,11 @@ class TubeWriter:
         """Remove whole segments with any contents, by metadata only."""
         return Statement(self._table.name, [Clause(None)], reads=segments, removes_partitions=True)
 
-    def fold_kept_keys(
-        self,
-        segments: Sequence[int],
-        dest: int,
-        now_us: int,
-        until_us: int | None = None,
-    ) -> Statement:
+    def fold_kept_keys(self, segments: Sequence[int], dest: int, now_us: int) -> Statement:
         """Remove rows for keys that are free from some segments, and move the others to a fresh one."""
-        is_free = is_free_key(now_us, until_us, _T)
         return Statement(
             self._table.name,
-            [Clause(None, is_free), Clause({"segment": literal(dest)})],
+            [Clause(None, ~is_alive(now_us, _T)), Clause({"segment": literal(dest)})],
             where=self._table.is_kept_key(_T),
             reads=segments,
             writes=[dest],
@@ -176,152 +161,157 @@ class TubeWriter:
             ended=Ended(self._table.id) if removes else None,
         )
 
+    # -- takes --------------------------------------------------------------------------------
 
-#: The columns of the source rows for the gate, for identities, and for a tombstone, which must not be there. `owner` is
-#: the name of an identity.
-_NAMED = dict.fromkeys(("segment", "task_id", "created"), pa.int64()) | {"owner": pa.string()}
-#: The name in the source row that removes the rows of old identities. No identity has this name.
-_PRUNE = "prune"
-
-
-class PutGate:
-    """The gate of the puts into one tube."""
-
-    def __init__(self, engine: Engine, table: TubeTable, reader: TubeReader) -> None:
-        """Use the table of a tube."""
-        self._engine, self._table, self._reader = engine, table, reader
-
-    def read(
-        self, now_us: int, identity: PutIdentity | None = None, *, counts: bool = False
-    ) -> PutsSeen:
-        """Read the gate, and with `counts` the number of stored tasks, from one version of the table."""
-        ours = (_ROW.segment == PUT_GATE) & (_ROW.tube == -self._table.id)
-        named = FALSE if identity is None else _ROW.owner == identity.name
-        columns = {
-            "number": greatest(case((ours & _ROW.owner.is_null(), _ROW.task_id))),
-            "version": greatest(case((ours & named, _ROW.task_id))),
-            "tombstones": count_if((_ROW.segment == SEGMENT_0) & self._table.mine()),
-        }
-        where = _ROW.segment.is_in([SEGMENT_0, PUT_GATE])
-        if counts:
-            stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
-            ended = stored & self._table.state(now_us).is_null()
-            columns |= {"stored": count_if(stored), "ended": count_if(ended)}
-            where = _ROW.tube.is_in([self._table.id, -self._table.id])
-        found = self._engine.rows(Select(self._table.name, columns, where))[0]
-        return PutsSeen(
-            found["number"] or 0,
-            found["tombstones"] > 0,
-            found["version"],
-            found.get("stored", 0),
-            found.get("ended", 0),
-        )
-
-    def holders(self, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
-        """The tasks that have some of these keys, or had them within `unique_for`: these are done.
-
-        Returns:
-            The tasks by key, in their effective states; `None` if one is stored whose ttl has ended.
-        """
-        if not keys:
-            return {}
-        # Nearly always no task is found, and then no other column is read.
-        found = self._engine.arrow(self._table.select(named("task_id"), _has(keys)))
-        there: dict[str, StoredTask] = {}
-        rows = self._reader.by_ids(found.column("task_id").to_pylist())
-        for seen in rows_at(rows, self._table.state(now_us)):
-            if seen is None:
-                return None
-            there[seen.unique or ""] = seen
-        others = [key for key in keys if key not in there]
-        kept = self._kept({**COLUMNS, "state": literal(TaskState.DONE.value)}, others, now_us)
-        return (
-            there if kept is None else {row.unique or "": row for row in stored_tasks(kept)} | there
-        )
-
-    def used(self, keys: Collection[str], now_us: int) -> pa.ChunkedArray | None:
-        """The keys among these that are in use; `None` if a task is stored whose ttl has ended."""
-        columns = {**named("unique"), "state": self._table.state(now_us)}
-        found = self._engine.arrow(self._table.select(columns, _has(keys)))
-        if found.column("state").null_count:
-            return None
-        kept = self._kept(named("unique"), keys, now_us)
-        chunks = [table.column("unique") for table in (found, kept) if table is not None]
-        return pa.chunked_array(
-            [chunk for column in chunks for chunk in column.chunks], pa.string()
-        )
-
-    def _kept(
-        self, columns: Mapping[str, Expression], keys: Collection[str], now_us: int
-    ) -> pa.Table | None:
-        """The rows that are kept for some of these keys at a moment; `None` if there can be none."""
-        if not keys or self._table.unique_for_us is None:
-            return None
-        where = all_of(self._table.is_kept_key(), _has(keys), is_alive(now_us))
-        return self._engine.arrow(Select(self._table.name, columns, where))
-
-    def has_ended_key(self, now_us: int) -> bool:
-        """Whether a task with a key is stored whose ttl has ended."""
-        has_ended = self._table.state(now_us).is_null()
-        return self._reader.count(_ROW.unique.is_not_null() & has_ended) > 0
-
-    def put(
+    def take(
         self,
-        rows: Source,
-        size: int,
-        segments: Sequence[int],
-        seen: PutsSeen,
-        *,
-        now_us: int,
-        identity: PutIdentity | None = None,
-        forget_us: int = 0,
+        chosen: pa.Table,
+        to: pa.Array,
+        claim: pa.Array,
+        lease: NewLease,
+        increments: GateIncrements,
+        acked: Sequence[StoredTask] = (),
     ) -> Statement:
-        """Insert rows and raise the gate, or fail if another put has raised it, or the tube is dropped.
+        """Move tasks to lease segments, and remove acked ones.
 
         Args:
-            rows: The rows (columns of `INSERTED`).
-            size: The number of rows.
-            segments: Unused segments.
-            seen: The gate as the put has read it.
-            now_us: The moment of the put.
-            identity: The identity of the put, which makes a repetition add nothing.
-            forget_us: Identities that were last used before this moment are removed.
+            chosen: The tasks to take, in the tube's order.
+            to: Their lease segments.
+            claim: Their take ids.
+            lease: The owner and the begin of the leases.
+            increments: The gates on which the take rests.
+            acked: The tasks to remove.
         """
-        tube = self._table.id
-        named: list[tuple[Any, ...]]
-        named = [(SEGMENT_0, None, None, None), (PUT_GATE, seen.number + 1, now_us, None)]
-        owner: Expression = _T.owner
-        newer: Expression = FALSE
-        if identity is not None:
-            named.append((PUT_GATE, identity.version, now_us, identity.name))
-            named.append((PUT_GATE, None, None, _PRUNE))
-            is_old = (_T.owner != identity.name) & (_T.created < at(forget_us))
-            owner = case((is_old, _PRUNE), other=_T.owner)
-            newer = (_S.owner == identity.name) & (_T.task_id < identity.version)
-        values = {**stored_values(tube, "s"), "owner": _S.owner}
-        is_own = _S.segment == PUT_GATE
-        values["tube"] = case((is_own, literal(-tube)), other=values["tube"])
-        as_read = all_of(_S.owner.is_null(), _T.segment == PUT_GATE, _T.task_id == seen.number)
-        return Statement(
-            self._table.name,
-            [
-                Clause({"task_id": _S.task_id}, as_read),
-                Clause({"task_id": _S.task_id, "created": values["created"]}, newer),
-                Clause(None, _S.owner == _PRUNE),
-                Clause({"task_id": FAIL}),
-            ],
-            [Clause(values, _S.task_id.is_not_null())],
-            where=_T.tube.is_in([tube, -tube]),
-            # The segments of the new rows are empty, so these match none.
-            on=[_T.segment == _S.segment, owner.same_as(_S.owner)],
-            named=table_of(named, _NAMED),
-            new=rows,
-            reads=[SEGMENT_0, PUT_GATE, *segments],
-            size=size,
-            tasks=size,
+        tasks = {name: chosen.column(name) for name in ("segment", "task_id")}
+        tasks |= {"to": to, "claim": claim}
+        if increments.numbers:
+            tasks["utube"] = chosen.column("utube")
+            tasks["tube"] = repeated(self._table.id, pa.int64(), chosen.num_rows)
+        others = [
+            *({"segment": t.segment, "task_id": t.task_id, "utube": t.utube} for t in acked),
+            *self._own_rows(increments),
+        ]
+        beside = list(dict.fromkeys(row["segment"] for row in others))
+        changes = [Clause(self._table.taking(_S.to, lease, _S.claim))]
+        if acked:
+            changes.insert(0, Clause(None, _S.to.is_null()))
+        named = self._named(others, increments, tasks)
+        statement = self._incrementing(
+            named, changes, self._near(chosen, beside), increments, lease.at_us
+        )
+        return replace(
+            statement,
+            writes=to.unique().to_pylist(),
+            tasks=chosen.num_rows + len(acked),
+            ended=Ended(self._table.id, len(acked)) if acked else None,
         )
 
+    def take_up_to(self, chosen: pa.Table, take_id: int, lease: NewLease, now_us: int) -> Statement:
+        """Move all ready tasks of some segments, up to the last chosen one, to one lease segment.
 
-def _has(keys: Collection[str]) -> Expression:
-    """Rows with one of these keys."""
-    return one_of(_ROW.unique, keys, Type.STRING)
+        Segments only lose rows. So these are the chosen tasks, without those that have changed since.
+
+        Args:
+            chosen: All tasks of the tube up to the last of them that were ready at the moment.
+            take_id: Their take id and lease segment.
+            lease: The owner and the begin of the leases.
+            now_us: The moment.
+        """
+        return Statement(
+            self._table.name,
+            [Clause(self._table.taking(literal(take_id), lease, literal(take_id)))],
+            where=all_of(
+                self._table.mine(_T), self._table.is_ready(now_us, _T), self._near(chosen)
+            ),
+            reads=chosen.column("segment").unique().to_pylist(),
+            writes=[take_id],
+            size=chosen.num_rows,
+            tasks=chosen.num_rows,
+        )
+
+    def tidy(self, change: GateIncrements, now_us: int) -> Statement:
+        """Change or remove taken-utube rows."""
+        named = self._named(self._own_rows(change), change)
+        return self._incrementing(named, [Clause(None, _S.to.is_null())], None, change, now_us)
+
+    def _incrementing(
+        self,
+        named: pa.Table,
+        changes: Sequence[Clause],
+        near: Expression | None,
+        increments: GateIncrements,
+        now_us: int,
+    ) -> Statement:
+        """A statement over named rows that also increments gates.
+
+        Args:
+            named: The rows.
+            changes: The changes of tasks.
+            near: A condition that holds for all rows, by which files are skipped.
+            increments: The gates, which are among the rows.
+            now_us: The moment.
+        """
+        on = [_T.segment == _S.segment, _T.task_id == _S.task_id]
+        where = [] if near is None else [near]
+        own: list[Clause] = []
+        new: list[Clause] = []
+        if increments.numbers:
+            on += [_T.utube.same_as(_S.utube), _T.tube == _S.tube]
+            own.append(Clause({"task_id": _S.number}, _S.number.is_not_null()))
+            if increments.texts:
+                own.append(Clause({"owner": _S.text}, _S.text.is_not_null()))
+                values = new_row(self._table, now_us) | {"owner": _S.text}
+                new.append(Clause(values, _S.text.is_not_null()))
+        else:
+            where.insert(0, self._table.mine(_T))
+        new.append(Clause({"segment": FAIL}))
+        return Statement(
+            self._table.name,
+            [*own, *changes],
+            new,
+            where=all_of(*where) if where else None,
+            on=on,
+            named=named,
+            reads=named.column("segment").unique().to_pylist(),
+            size=named.num_rows,
+            tasks=0,
+            order=self._table.order,
+        )
+
+    def _named(
+        self,
+        others: Sequence[dict[str, Any]],
+        increments: GateIncrements,
+        tasks: Mapping[str, pa.Array | pa.ChunkedArray] | None = None,
+    ) -> pa.Table:
+        """The source rows of a take: tasks to take, and rows for acked tasks, gates and taken-utube rows."""
+        kinds = _OF_TASKS | _OF_GATES if increments.numbers else _OF_TASKS
+        found = []
+        if tasks is not None:
+            found.append(whole(pa.table(dict(tasks)), pa.schema(kinds)))
+        if others or tasks is None:
+            values = [
+                [{"tube": self._table.id, **other}.get(name) for name in kinds] for other in others
+            ]
+            found.append(table_of(values, kinds))
+        return pa.concat_tables(found)
+
+    def _own_rows(self, change: GateIncrements) -> list[dict[str, Any]]:
+        """The source rows for gates and taken-utube rows."""
+        gates: list[dict[str, Any]] = [
+            {"segment": gate, "task_id": number, "number": number + 1}
+            for gate, number in change.numbers.items()
+        ]
+        texts = [
+            {"segment": Gates.segment_of(utube), "task_id": 0, "utube": utube, "text": text}
+            for utube, text in change.texts.items()
+        ]
+        return [{"tube": -self._table.id, **own} for own in (*gates, *texts)]
+
+    def _near(self, chosen: pa.Table, beside: Sequence[int] = ()) -> Expression:
+        """Up to the last chosen task. All named rows are there, but files with later tasks need not be read."""
+        key, last = (
+            chosen.column(name)[-1].as_py() for name in (self._table.order_column, "task_id")
+        )
+        up_to = self._table.up_to(OrderPosition(key, last), _T)
+        return any_of(_T.segment.is_in(beside), up_to) if beside else up_to
