@@ -256,9 +256,11 @@ def _take_out(table: Table, found: Examined) -> None:
     verdict, state = found.verdict, found.state
     if not found.bad_files or verdict is None or not verdict.is_whole:
         return
+    if any(file.unknown for file in found.bad_files):
+        return
     with suppress(UnknownLogError, KeyError):
         Shape.parse(state.metadata or {}, state.protocol or {}).require_writable()
-        _commit(table, verdict, [DataFile.parse(add) for add in found.bad_files.values()])
+        _commit(table, verdict, found.bad_files)
 
 
 def _commit(table: Table, verdict: Verdict, gone: Sequence[DataFile]) -> None:

@@ -10,9 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.log.actions import DamagedCommitError, fault_of_file, is_parquet
-from tubeq_spark.storage.log.facts import Contents, LogFacts, led, read_commit
-from tubeq_spark.storage.log.log_files import LogFiles, checkpoints_in, checksum_of, is_elsewhere
+from tubeq_spark.storage.log.actions import (
+    Actions,
+    DamagedCommitError,
+    fault_of_file,
+    is_parquet,
+    parsed,
+)
+from tubeq_spark.storage.log.facts import LogFacts, led
+from tubeq_spark.storage.log.log_files import (
+    LogFiles,
+    checkpoints_in,
+    checksum_of,
+    commit_name,
+    is_elsewhere,
+)
 from tubeq_spark.storage.store.local_files import LocalStore
 
 if TYPE_CHECKING:
@@ -60,7 +72,7 @@ def look(synced: SyncedLog) -> Tail:
     Raises:
         OSError: The log cannot be listed, or the system refuses to read a file.
     """
-    table, facts = synced.table, LogFacts.listed(LocalStore(synced))
+    table, facts = synced.table, LogFacts.listed(LogFiles(LocalStore(synced)))
     versions = facts.versions
     if not versions:
         return Tail(-1)
@@ -95,24 +107,25 @@ def newest_is_whole(synced: SyncedLog, version: int) -> bool:
         OSError: The system refuses to read them.
     """
     try:
-        return _has_its_files(synced.table, read_commit(LogFiles(LocalStore(synced)), version))
+        text = LogFiles(LocalStore(synced)).read(commit_name(version))
+        return _has_its_files(synced.table, parsed(text))
     except (FileNotFoundError, DamagedCommitError):
         return False
 
 
-def _has_its_files(table: Path, contents: Contents) -> bool:
-    return all(is_there(table, path, int(add["size"])) for path, add in contents.adds.items())
+def _has_its_files(table: Path, contents: Actions) -> bool:
+    return all(is_there(table, path, file.size) for path, file in contents.adds.items())
 
 
 def _whole_commits(
     table: Path, facts: LogFacts, begins: int
-) -> tuple[int, Mapping[int, Contents], str]:
+) -> tuple[int, Mapping[int, Actions], str]:
     """Read the commits after a version, up to the first one that is damaged or missing and in no checkpoint.
 
     Returns:
         The version before the first commit, the commits, and the reason why the next one cannot be read.
     """
-    commits: dict[int, Contents] = {}
+    commits: dict[int, Actions] = {}
     while (version := begins + len(commits) + 1) <= facts.versions[-1]:
         commit = facts.commit(version)
         if commit is not None:
@@ -141,8 +154,8 @@ def _covering(table: Path, facts: LogFacts, missing: int) -> int | None:
 
 
 def _with_all_files(
-    table: Path, commits: Mapping[int, Contents]
-) -> tuple[Mapping[int, Contents], str]:
+    table: Path, commits: Mapping[int, Actions]
+) -> tuple[Mapping[int, Actions], str]:
     """The commits up to the last one whose files all exist."""
     why = ""
     while True:
@@ -150,7 +163,7 @@ def _with_all_files(
         for version, commit in commits.items():
             for path in commit.removes:
                 added.pop(path, None)
-            added |= {path: (version, int(add["size"])) for path, add in commit.adds.items()}
+            added |= {path: (version, file.size) for path, file in commit.adds.items()}
         bad = [
             (version, path)
             for path, (version, size) in added.items()
@@ -168,7 +181,7 @@ def _why_not(
     readable: int,
     versions: Sequence[int],
     checkpoints: Iterable[int],
-    undone: Sequence[Contents],
+    undone: Sequence[Actions],
 ) -> str:
     """Why readers could not read a version; empty if they can."""
     before = {version for version in versions if version <= readable}

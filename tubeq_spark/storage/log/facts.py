@@ -1,111 +1,91 @@
 """Reads the log of a table as it is. Damage is a fact about the log, not an error.
 
-The check of a location and the recovery after a power cut use it. Readers of rows
-refuse what is damaged.
+Each reader lists a log by it. The check of a location, the recovery after a power cut and `tubeq verify` go on from what can
+be read; readers of rows refuse what is damaged.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.log.actions import DamagedCommitError, actions_in
+from tubeq_spark.storage.log.actions import Actions, DamagedCommitError, parsed
 from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
-    LogFiles,
     checkpoint_name,
     checkpoints_in,
     commit_name,
     pointer_in,
     versions_of,
 )
-from tubeq_spark.storage.log.reading import UnreadableCheckpointError, checkpoint_actions
+from tubeq_spark.storage.store.store import is_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.store.store import Entry, Store
+    from tubeq_spark.storage.log.log_files import LogFiles
+    from tubeq_spark.storage.store.store import Entry
 
-    Action = tuple[str, Mapping[str, Any]]
-
+#: The number of a checkpoint's actions that are read at a time.
+_AT_ONCE = 1 << 16
+#: The columns of a checkpoint, except removed files and unknown features.
+_COLUMNS = ("txn", "add", "metaData", "protocol")
 #: The version before the first commit, where a reader without a checkpoint begins.
 BEGINNING = -1
 
 
-@dataclass(slots=True)
-class Contents:
-    """The contents of a commit or a checkpoint, or of a table at a version.
-
-    Attributes:
-        adds: The actions that have added its files, by the paths of the files.
-        removes: The actions that have removed files, by their paths.
-        transactions: By application id, the version that was written, and when, in milliseconds.
-        metadata: The table's columns and properties; `None` if it has none. A checkpoint has maps as lists of pairs.
-        protocol: What its readers and writers must support; `None` if it has none.
-    """
-
-    adds: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    removes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    transactions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    metadata: Mapping[str, Any] | None = None
-    protocol: Mapping[str, Any] | None = None
-
-    def take(self, actions: Iterable[Action]) -> None:
-        """Add actions; those of other kinds are ignored.
-
-        Raises:
-            ValueError, KeyError, TypeError: A field of an action is missing or wrong.
-        """
-        for kind, action in actions:
-            if kind == "add":
-                int(action["size"])
-                self.adds[unquote(action["path"])] = action
-            elif kind == "remove":
-                self.removes[unquote(action["path"])] = action
-            elif kind == "txn":
-                version = int(action["version"])
-                self.transactions[action["appId"]] = version, action.get("lastUpdated")
-            elif kind == "metaData":
-                self.metadata = action
-            elif kind == "protocol":
-                self.protocol = action
-
-    def apply(self, commit: Contents) -> None:
-        """Move a table to the next version, or begin with a checkpoint."""
-        for path in commit.removes:
-            self.adds.pop(path, None)
-        self.adds |= commit.adds
-        self.transactions |= commit.transactions
-        self.metadata = commit.metadata or self.metadata
-        self.protocol = commit.protocol or self.protocol
+class UnreadableCheckpointError(Exception):
+    """A checkpoint is damaged."""
 
 
-def contents_in(text: bytes) -> Contents:
-    """The contents of a commit, from the text of its file.
+def checkpoint(log: LogFiles, version: int) -> Actions:
+    """The actions of a checkpoint of one file, without removed files.
 
     Raises:
-        DamagedCommitError: The text is incomplete.
+        FileNotFoundError: It is not there.
+        UnreadableCheckpointError: It is not as it was written.
     """
-    found = Contents()
-    actions = actions_in(text)
+    found = Actions()
     try:
-        found.take(actions)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedCommitError(f"cannot be read: {reason_of(error)}") from error
+        for batch in checkpoint_batches(log, version, _COLUMNS):
+            for kind in batch.schema.names:
+                for action in batch.column(kind).drop_null().to_pylist():
+                    found.take(kind, action)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadableCheckpointError(error) from error
     return found
 
 
-def read_commit(log: LogFiles, version: int) -> Contents:
-    """Read a commit.
+def checkpoint_batches(
+    log: LogFiles, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
+) -> Iterator[pa.RecordBatch]:
+    """The actions in a checkpoint of one file; each kind is a column.
+
+    Args:
+        log: The log.
+        version: The version of the checkpoint.
+        kinds: The kinds of actions.
+        at_once: How many actions a batch has.
 
     Raises:
-        DamagedCommitError: The commit file is incomplete.
-        OSError: The commit file cannot be read.
+        FileNotFoundError: It is not there.
+        UnreadableCheckpointError: It is not as it was written.
     """
-    return contents_in(log.read(commit_name(version)))
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  new tables have no checkpoint
+
+    try:
+        content = log.read(checkpoint_name(version))
+        with pa.BufferReader(content) as source, ParquetFile(source) as opened:
+            there = [name for name in kinds if name in opened.schema_arrow.names]
+            yield from opened.iter_batches(at_once, columns=there, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        if is_refused(error):
+            raise
+        raise UnreadableCheckpointError(error) from error
 
 
 @dataclass(slots=True)
@@ -116,7 +96,8 @@ class LogFacts:
         log: The log.
         files: The files in its directory by name, in order.
         versions: The versions that have a commit file, in order.
-        checkpoints: The versions of checkpoints of one Parquet file.
+        checkpoints: The versions of checkpoints of one Parquet file, in order.
+        is_whole: Whether all files of the log are known.
         hint: The version in `_last_checkpoint`; `None` if the file does not exist.
         hint_fault: The reason why that file cannot be read; empty if it can, or does not exist.
         commits: The commits that were read.
@@ -129,31 +110,40 @@ class LogFacts:
     files: Mapping[str, Entry] = field(default_factory=dict)
     versions: Sequence[int] = ()
     checkpoints: Sequence[int] = ()
+    is_whole: bool = True
     hint: int | None = None
     hint_fault: str = ""
-    commits: dict[int, Contents] = field(default_factory=dict)
+    commits: dict[int, Actions] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
-    states: dict[int, Contents] = field(default_factory=dict)
+    states: dict[int, Actions] = field(default_factory=dict)
     bad_checkpoints: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def listed(cls, store: Store) -> LogFacts:
-        """List the log of the table in a store; a missing log has no files.
+    def listed(cls, log: LogFiles, *, whole: bool = True) -> LogFacts:
+        """List a log, which need not exist.
+
+        Args:
+            log: The log.
+            whole: Whether all files are wanted. If not, where requests are dear, those before the checkpoint in
+                `_last_checkpoint` are missing.
 
         Raises:
             OSError: It cannot be listed, or the storage refuses to read a file.
         """
-        log = LogFiles(store)
-        hint, hint_fault = None, ""
-        # Before the listing, which then has the checkpoint.
-        with suppress(FileNotFoundError):
-            last = pointer_in(log.read(LAST_CHECKPOINT))
-            hint, hint_fault = (last["version"], "") if last else (None, "cannot be read")
-        files = {name: file for name, file in log.list_from().items() if "/" not in name}
-        plain = [file.version for file in checkpoints_in(files).values() if file.is_plain]
-        return cls(log, files, versions_of(files), plain, hint, hint_fault)
+        if whole:
+            log.forget()
+        hint, hint_fault, after = None, "", ""
+        if whole or log.reads_ahead:
+            # Before the listing, which then has the checkpoint.
+            with suppress(FileNotFoundError):
+                last = pointer_in(log.read(LAST_CHECKPOINT))
+                hint, hint_fault = (last["version"], "") if last else (None, "cannot be read")
+            after = "" if whole or hint is None else f"{hint:020}"
+        files = {name: file for name, file in log.list_from(after).items() if "/" not in name}
+        plain = sorted(file.version for file in checkpoints_in(files).values() if file.is_plain)
+        return cls(log, files, versions_of(files), plain, not after, hint, hint_fault)
 
-    def commit(self, version: int) -> Contents | None:
+    def commit(self, version: int) -> Actions | None:
         """A commit; `None` if it is damaged, which adds a fault, or missing.
 
         Raises:
@@ -163,12 +153,12 @@ class LogFacts:
             # It may be missing.
             with suppress(FileNotFoundError):
                 try:
-                    self.commits[version] = read_commit(self.log, version)
+                    self.commits[version] = parsed(self.log.read(commit_name(version)))
                 except DamagedCommitError as error:
                     self.faults[version] = str(error)
         return self.commits.get(version)
 
-    def checkpoint(self, version: int) -> Contents | None:
+    def checkpoint(self, version: int) -> Actions | None:
         """A checkpoint; `None` if it is damaged, which adds a fault, or missing.
 
         Raises:
@@ -177,13 +167,11 @@ class LogFacts:
         name = checkpoint_name(version)
         if version in self.states or version not in self.checkpoints:
             return self.states.get(version)
-        found = Contents()
         # It may be missing by now.
         with suppress(FileNotFoundError):
             try:
-                found.take(checkpoint_actions(self.log, name))
-                self.states[version] = found
-            except (UnreadableCheckpointError, ValueError, KeyError, TypeError) as error:
+                self.states[version] = checkpoint(self.log, version)
+            except UnreadableCheckpointError as error:
                 fault = f"is no whole Parquet file: {reason_of(error)}"
                 self.bad_checkpoints[name] = fault if self.files[name].size else "is empty"
         return self.states.get(version)
@@ -194,23 +182,22 @@ class LogFacts:
         Raises:
             OSError: The storage refuses to read one.
         """
-        self.log.together(self.commit, self.versions)
+        self.log.store.together(self.commit, self.versions)
         # A commit that was removed meanwhile is no longer one of the versions.
         self.versions = [v for v in self.versions if v in self.commits or v in self.faults]
         for version in self.checkpoints:
             self.checkpoint(version)
 
-    @property
-    def unread(self) -> str:
-        """The name of a newer checkpoint that only Spark reads; empty if there is none."""
-        last = max(self.states, default=BEGINNING)
+    def unread(self, plain: Iterable[int]) -> str:
+        """The name of a checkpoint that only Spark reads; empty if there is none that is newer than some others."""
+        last = max(plain, default=BEGINNING)
         others = checkpoints_in(self.files).items()
-        newer = (name for name, file in others if not file.is_plain and file.version >= last)
+        newer = (name for name, file in others if not file.is_plain and file.version > last)
         return max(newer, default="")
 
-    def at(self, begins: int, version: int) -> Contents:
+    def at(self, begins: int, version: int) -> Actions:
         """The table at a version, from a checkpoint or the first commit on."""
-        state = Contents()
+        state = Actions()
         if begins != BEGINNING:
             state.apply(self.states[begins])
         for number in range(begins + 1, version + 1):

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.engine import EngineError, Outcome
-from tubeq_spark.storage.log import reading
-from tubeq_spark.storage.log.actions import OURS, Actions, DataFile, info_in
+from tubeq_spark.storage.log.actions import OURS, Actions, DataFile, info_in, known
 from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name, versions_of
 from tubeq_spark.storage.statement import FOR_EVER_MS, Note, is_of
 from tubeq_spark.storage.store.store import (
@@ -80,8 +79,8 @@ class NextVersion:
         return self.text is not None
 
     def actions(self) -> Actions:
-        """The actions of the rival's commit. Raises as `reading.parsed`."""
-        return reading.parsed(self.text or b"", f"{self._store}/{self._name}")
+        """The actions of the rival's commit. Raises as `known`."""
+        return known(self.text or b"", f"{self._store}/{self._name}")
 
     def create(
         self, content: bytes, needs: Sequence[str], operation_id: int, patience: Patience
@@ -267,7 +266,7 @@ class Change:
 
     def after(self, added: Sequence[DataFile], now_ms: int) -> Actions:
         """What its readers find in the log. Arguments as for `actions`."""
-        removes = [file.removed(now_ms)["remove"] for file in self.gone]
+        removes = {file.path: file.removed(now_ms)["remove"] for file in self.gone}
         metadata = None if self.shape is None else self.shape.metadata
-        adds = [file for file in added if not file.is_feed]
+        adds = {file.path: file for file in added if not file.is_feed}
         return Actions(adds, removes, self.transactions(now_ms), metadata)
