@@ -13,7 +13,7 @@ from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.model.validation import no_queue, refuse
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog, synced_log_of
-from tubeq_spark.storage.examine import Examined, Table, examine, repaired
+from tubeq_spark.storage.examine import Examined, Table, Verdict, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.committer import NO_JVM
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, TableLock
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.log.facts import Verdict
 
 
 def local_store(path: str) -> Store:

@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import array, nested, scalar
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.facts import UnreadableCheckpointError, checkpoint_batches
 from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_name
-from tubeq_spark.storage.log.reading import checkpoints_until
+from tubeq_spark.storage.log.reading import LogFacts, UnreadableCheckpointError, checkpoint_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +76,8 @@ def write(
         DamagedFileError: A commit since the last checkpoint is damaged.
         UnknownLogError: A commit has something that this package does not know.
     """
-    for before in (*checkpoints_until(log, snapshot.version), None):
+    earlier = LogFacts.listed(log, whole=False).checkpoints[::-1]
+    for before in (*(version for version in earlier if version <= snapshot.version), None):
         # The last checkpoint may be damaged between its ends, which were checked.
         with suppress(UnreadableCheckpointError):
             _write(log, snapshot, now_ms, before, removes or {})

@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 _AHEAD_SECONDS = 1.0
 
 
-class _ShortLogError(Exception):
-    """The log begins after the version, so it may have existed."""
-
-
 class NextVersion:
     """A version that does not exist as far as this process knows.
 
@@ -143,43 +139,33 @@ class NextVersion:
         """
         try:
             with finding_out():
-                return self._read()
-        except _ShortLogError as late:
-            msg = f"the log of {self._store} begins after version {self.version}"
-            if not is_out:
-                raise EngineError(msg, Outcome.CONFLICT) from error
-            raise CommitUnknownError(msg, operation_id) from late
+                is_short = not self.is_rivals(_AHEAD_SECONDS) and self._is_before_log()
         except OSError as unseen:
             if not is_out:
                 msg = f"storage could not be written: {reason_of(error)}"
                 raise StoreError(msg, passes=passes(error)) from error
             msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
             raise CommitUnknownError(msg, operation_id, passes=passes(unseen)) from error
-
-    def _read(self) -> Mapping[str, Any] | None:
-        """Read the version.
-
-        Raises:
-            _ShortLogError: It may have existed.
-        """
-        if not self.is_rivals(_AHEAD_SECONDS):
-            try:
-                self.text, self.tag = self._store.get(self._name)
-            except FileNotFoundError:
-                self._require_log()
-                return None
+        if is_short:
+            msg = f"the log of {self._store} begins after version {self.version}"
+            if not is_out:
+                raise EngineError(msg, Outcome.CONFLICT) from error
+            raise CommitUnknownError(msg, operation_id) from error
         try:
-            return info_in(self.text or b"")
+            return None if self.text is None else info_in(self.text)
         except ValueError:
             # A commit that cannot be parsed is not ours.
             return {}
 
-    def _require_log(self) -> None:
+    def _is_before_log(self) -> bool:
+        """Read the version; if it does not exist, whether the log begins after it, so that it may have existed."""
+        with suppress(FileNotFoundError):
+            self.text, self.tag = self._store.get(self._name)
+            return False
         after = "" if self.version < 2 else commit_name(self.version - 2)
         listed = versions_of(LogFiles(self._store).list_from(after))
         is_first = self.version == 0 and not listed
-        if not is_first and (self.version - 1 not in listed or listed[-1] > self.version):
-            raise _ShortLogError
+        return not is_first and (self.version - 1 not in listed or listed[-1] > self.version)
 
 
 @dataclass(frozen=True, slots=True)

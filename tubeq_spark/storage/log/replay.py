@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import repeated
 from tubeq_spark.storage.log.actions import Actions, DamagedCommitError, DataFile, info_in, parsed
-from tubeq_spark.storage.log.facts import BEGINNING, LogFacts
 from tubeq_spark.storage.log.log_files import LogFiles, checkpoint_name, commit_name
+from tubeq_spark.storage.log.reading import BEGINNING, LogFacts
 from tubeq_spark.storage.statement import Note, note_in, text_with_note
 
 if TYPE_CHECKING:
