@@ -14,7 +14,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.store.bucket import Bucket
+from tubeq_spark.storage.store.object_store import Bucket
 from tubeq_spark.storage.store.store_options import with_limits
 from tubeq_spark.testing import ManualClock
 

@@ -25,8 +25,7 @@ from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.store import object_store
-from tubeq_spark.storage.store.bucket import Bucket
-from tubeq_spark.storage.store.object_store import ObjectStore
+from tubeq_spark.storage.store.object_store import Bucket, ObjectStore
 from tubeq_spark.storage.store.store import Patience, RequestError
 from tubeq_spark.storage.store.store_options import RenewedOptions, place_of
 from tubeq_spark.testing import ManualClock

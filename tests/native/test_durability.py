@@ -165,7 +165,7 @@ def test_verbs_below_commit_sync_nothing_themselves(
         task = tube.take(0)
         assert syncs.of(lambda: tube.ack(task.task_id)) == []
         assert syncs.of(lambda: tube.put("a")) == []
-        background.flush_now()
+        background.flusher.flush()
         written = [kind for kind, name in syncs.found if name.startswith("work")]
         assert written == (["file_system"] if durability == "table" else [])
 
@@ -249,7 +249,7 @@ def test_put_when_the_log_cannot_be_synced_is_unknown_and_all_is_synced_before_t
 def test_commit_at_table_when_no_thread_can_be_started_is_on_the_disk_before_it_returns(
     place: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_flusher", background._Flusher())
+    monkeypatch.setattr(background, "flusher", background._Flusher())
     start = threading.Thread.start
 
     def refused(thread: threading.Thread) -> None:

@@ -14,6 +14,7 @@ from tubeq_spark import Queue
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.log import reading
 from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.log_files import moved_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +53,7 @@ def test_log_when_it_has_what_is_not_known_is_refused(place: Place, action: Any)
     seen = reading.newest(log_files_of(log))
     write_next(log, action)
     with pytest.raises(UnknownLogError):
-        reading.moved_on(log_files_of(log), seen)
+        moved_on(log_files_of(log), seen)
 
 
 #: Features of writers, those of readers, properties, an older version of writers, and what an error names.

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.native.damage import checkpoint, commit, data_file
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.durability import log_tail
+from tubeq_spark.storage.durability import recovery
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import SyncedLog, place_of
 
@@ -79,7 +79,7 @@ def test_log_loses_what_no_reader_can_reach_and_no_more(
 def test_log_of_which_more_is_lost_than_was_read_is_left_as_it_is(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_tail, "MOST_LOST", 3)
+    monkeypatch.setattr(recovery, "MOST_LOST", 3)
     log = table / "_delta_log"
     for name in ("_last_checkpoint", f"{9:020}.checkpoint.parquet"):
         (log / name).unlink()

@@ -79,7 +79,7 @@ class Story:
             tube.release(held.pop())
         elif verb == "sweep":
             queue.sweep()
-            background.flush_now()
+            background.flusher.flush()
 
 
 def found_in(place: Path, name: str) -> frozenset[str]:

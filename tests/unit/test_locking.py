@@ -130,7 +130,7 @@ def test_committing_when_the_note_cannot_be_written_runs_nothing(
     own, ran = table_lock(lock_file), False
     with own.writing(mine):
         note.path.mkdir()
-        with pytest.raises(StoreError, match="nothing is committed"), own.committing(mine):
+        with pytest.raises(StoreError, match="cannot be used"), own.committing(mine):
             ran = True
     assert not ran
 

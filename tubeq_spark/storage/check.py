@@ -13,7 +13,7 @@ from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.model.validation import no_queue, refuse
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog, synced_log_of
-from tubeq_spark.storage.examine import Examined, Table, examine, repaired
+from tubeq_spark.storage.examine import Examined, Table, Verdict, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.committer import NO_JVM
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, TableLock
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.log.facts import Verdict
 
 
 def local_store(path: str) -> Store:
@@ -256,9 +255,11 @@ def _take_out(table: Table, found: Examined) -> None:
     verdict, state = found.verdict, found.state
     if not found.bad_files or verdict is None or not verdict.is_whole:
         return
+    if any(file.unknown for file in found.bad_files):
+        return
     with suppress(UnknownLogError, KeyError):
         Shape.parse(state.metadata or {}, state.protocol or {}).require_writable()
-        _commit(table, verdict, [DataFile.parse(add) for add in found.bad_files.values()])
+        _commit(table, verdict, found.bad_files)
 
 
 def _commit(table: Table, verdict: Verdict, gone: Sequence[DataFile]) -> None:

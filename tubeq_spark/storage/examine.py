@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +13,23 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.location import SYSTEM
-from tubeq_spark.storage.log.actions import fault_of_file, fault_of_size
-from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
+from tubeq_spark.storage.log.actions import Actions, DataFile, fault_of_file, fault_of_size
 from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
     LEFT_SECONDS,
     LOG,
+    LogFiles,
     commit_name,
     is_elsewhere,
 )
+from tubeq_spark.storage.log.reading import BEGINNING, LogFacts, led
 from tubeq_spark.storage.store.store import RequestError, Store
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -47,22 +47,20 @@ def tasks_in(store: Store, path: str, size: int) -> set[int] | None:
     return {id for id in rows.filter(is_task)["task_id"].to_pylist() if id is not None}
 
 
-def tasks_by_statistics(add: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
+def tasks_by_statistics(file: DataFile) -> tuple[tuple[int, ...], str]:
     """The tasks in an unreadable file of a tube, as far as the log has their ids.
-
-    Args:
-        add: The action that has added the file.
 
     Returns:
         The ids that are known for certain, and all that is known in words.
     """
-    if str(dict(add.get("partitionValues") or {}).get(PARTITION)) in map(str, OWN_SEGMENTS):
+    if file.partition.get(PARTITION) in OWN_SEGMENTS:
         return (), "it held no tasks"
     try:
-        told = json.loads(add.get("stats") or "{}")
-        count = int(told["numRecords"])
-        first, last = (int(told[bound]["task_id"]) for bound in ("minValues", "maxValues"))
+        count = file.rows
+        first, last = (file.bound(which, "task_id") for which in ("minValues", "maxValues"))
     except (ValueError, KeyError, TypeError):
+        count = first = last = None
+    if count is None or first is None or last is None:
         return (), "its tasks are not known"
     if last - first + 1 == count:
         return tuple(range(first, last + 1)), f"it held {_named(first, last, count)}"
@@ -128,8 +126,8 @@ class Examined:
     damages: list[Damage]
     log: LogFacts | None = None
     verdict: Verdict | None = None
-    state: Contents = field(default_factory=Contents)
-    bad_files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    state: Actions = field(default_factory=Actions)
+    bad_files: list[DataFile] = field(default_factory=list)
 
 
 def examine(table: Table, now: float) -> Examined:
@@ -143,7 +141,7 @@ def examine(table: Table, now: float) -> Examined:
         RequestError: The object store fails.
     """
     try:
-        log = LogFacts.listed(table.store)
+        log = LogFacts.listed(LogFiles(table.store))
         log.read()
     except RequestError:
         raise
@@ -151,18 +149,17 @@ def examine(table: Table, now: float) -> Examined:
         message = f"the log cannot be read: {reason_of(error)}"
         return Examined([table.damage("unreadable", LOG, message, loses=True)])
     damages = [*_leftovers(table, log, now)]
-    if log.unread:
-        message = (
-            f"the checkpoint {log.unread} is one that only Spark reads: the table is not checked"
-        )
-        damages.append(table.damage("unreadable", f"{LOG}/{log.unread}", message, loses=True))
+    unread = log.unread(log.states)
+    if unread:
+        message = f"the checkpoint {unread} is one that only Spark reads: the table is not checked"
+        damages.append(table.damage("unreadable", f"{LOG}/{unread}", message, loses=True))
         return Examined(damages, log)
     if not log.versions and not log.states:
         message = "the log has no version that can be read; only a copy of the table helps"
         damages.append(table.damage("hole", LOG, message, loses=True))
         return Examined(damages, log)
     verdict = judge(log)
-    state = Contents()
+    state = Actions()
     if verdict.readable is not None:
         state = log.at(verdict.begins, verdict.readable)
     found = Examined(damages, log, verdict, state)
@@ -171,14 +168,73 @@ def examine(table: Table, now: float) -> Examined:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The damage that was found.
+
+    Attributes:
+        begins: The checkpoint from which most versions can be read, the newest such one; `BEGINNING` if that is
+            the first commit.
+        readable: The last version that can be read, with all commits before it; `None` if there is none.
+        newest: The newest version of which any file exists.
+        holes: Versions that are missing between others, or before all readable ones.
+        hint_fault: The fault of `_last_checkpoint`; empty if it has none.
+    """
+
+    begins: int
+    readable: int | None
+    newest: int
+    holes: Sequence[int]
+    hint_fault: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the newest version is readable."""
+        return self.readable == self.newest
+
+    def is_needed(self, version: int) -> bool:
+        """Whether readers of the newest version need the commit of a version."""
+        return version > self.begins or not self.is_whole
+
+
+def judge(facts: LogFacts) -> Verdict:
+    """Judge a log with at least one commit or checkpoint."""
+    good = {version for version in facts.versions if version not in facts.faults}
+    there = {*facts.versions}
+    newest = max([*facts.versions, *facts.states])
+    reached = led(good, facts.states)
+    readable = max(reached.values(), default=None)
+    begins = max((start for start, end in reached.items() if end == readable), default=BEGINNING)
+    first = facts.versions[0] if facts.versions else newest
+    holes = [version for version in range(first, newest) if version not in there]
+    if readable is None or readable < newest:
+        # All later versions need this one.
+        missing = 0 if readable is None else readable + 1
+        holes = sorted({*holes, missing} - there)
+    return Verdict(begins, readable, newest, holes, _hint_fault(facts, reached, readable))
+
+
+def _hint_fault(facts: LogFacts, reached: Mapping[int, int], readable: int | None) -> str:
+    if facts.hint_fault or facts.hint is None:
+        return facts.hint_fault
+    if any(name.startswith(f"{facts.hint:020}.") for name in facts.bad_checkpoints):
+        # The fault of that checkpoint file is reported by itself.
+        return ""
+    if facts.hint not in reached:
+        return f"names the checkpoint of version {facts.hint}, which cannot be read"
+    if reached[facts.hint] != readable:
+        return f"names the checkpoint of version {facts.hint}, from which the log does not lead on"
+    return ""
+
+
 # -- the log ----------------------------------------------------------------------------------------
 
 
-def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Contents) -> Iterator[Damage]:
+def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Actions) -> Iterator[Damage]:
     first_lost = None if verdict.is_whole else (verdict.readable or 0) + 1
     if verdict.readable is None:
         first_lost = 0
-    places = [(version, "commit", f"is {_is(fault)}") for version, fault in log.faults.items()]
+    places = [(version, "commit", fault) for version, fault in log.faults.items()]
     places += [(version, "hole", "is missing") for version in verdict.holes]
     for version, kind, what in sorted(places):
         said = f"the commit of version {version} {what}"
@@ -209,10 +265,6 @@ def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Contents) -> I
         yield table.damage("pointer", path, message)
 
 
-def _is(fault: str) -> str:
-    return fault.removeprefix("is ") if fault.startswith("is ") else f"damaged: it {fault}"
-
-
 def _begin(verdict: Verdict) -> str:
     if verdict.begins == BEGINNING:
         return "readers begin at version 0"
@@ -235,21 +287,20 @@ def _tasks(tasks: tuple[int, ...]) -> str:
     return f"the tasks {', '.join(map(str, tasks))}"
 
 
-def _lost_tasks(table: Table, log: LogFacts, verdict: Verdict, state: Contents) -> tuple[int, ...]:
+def _lost_tasks(table: Table, log: LogFacts, verdict: Verdict, state: Actions) -> tuple[int, ...]:
     """The tasks of the newest known version that are not in the last readable one."""
     if table.tube is None or verdict.readable is None:
         return ()
-    later = Contents(dict(state.adds))
+    later = Actions(dict(state.adds))
     for version in sorted(version for version in log.commits if version > verdict.readable):
         later.apply(log.commits[version])
-    new = {path: add for path, add in later.adds.items() if path not in state.adds}
-    for path, size in _unnamed(table, log, verdict.readable):
-        new[path] = {"size": size}
-    return tuple(sorted(_all_tasks(table, new) - _all_tasks(table, state.adds)))
+    new = [file for path, file in later.adds.items() if path not in state.adds]
+    new += _unnamed(table, log, verdict.readable)
+    return tuple(sorted(_all_tasks(table, new) - _all_tasks(table, state.adds.values())))
 
 
-def _unnamed(table: Table, log: LogFacts, version: int) -> Iterator[tuple[str, int]]:
-    """Data files after a version that no commit names, most likely of damaged commits, with their sizes."""
+def _unnamed(table: Table, log: LogFacts, version: int) -> Iterator[DataFile]:
+    """Data files after a version that no commit names, most likely of damaged commits."""
     commit = log.files.get(commit_name(version))
     since = 0.0 if commit is None else commit.at
     named = {path for commit in log.commits.values() for path in (*commit.adds, *commit.removes)}
@@ -257,15 +308,15 @@ def _unnamed(table: Table, log: LogFacts, version: int) -> Iterator[tuple[str, i
     for file in table.store.list(""):
         is_data = file.name.endswith(".parquet") and not file.name.startswith(f"{LOG}/")
         if is_data and file.name not in named and file.at >= since:
-            yield file.name, file.size
+            yield DataFile(file.name, file.size, {})
 
 
-def _all_tasks(table: Table, files: Mapping[str, Mapping[str, Any]]) -> set[int]:
+def _all_tasks(table: Table, files: Iterable[DataFile]) -> set[int]:
     found: set[int] = set()
-    for path, add in files.items():
-        if not is_elsewhere(path):
-            ids = tasks_in(table.store, path, int(add["size"]))
-            found |= set(tasks_by_statistics(add)[0]) if ids is None else ids
+    for file in files:
+        if not is_elsewhere(file.path):
+            ids = tasks_in(table.store, file.path, file.size)
+            found |= set(tasks_by_statistics(file)[0]) if ids is None else ids
     return found
 
 
@@ -284,18 +335,18 @@ def _leftovers(table: Table, log: LogFacts, now: float) -> Iterator[Damage]:
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
     fault_of = table.faults()
-    for path, add in found.state.adds.items():
+    for path, file in found.state.adds.items():
         if is_elsewhere(path):
             continue
         try:
-            fault = fault_of(path, int(add["size"]))
+            fault = fault_of(path, file.size)
         except OSError as error:
             message = f"the data file {path} cannot be read: {reason_of(error)}"
             yield table.damage("unreadable", path, message, loses=True)
             continue
         if fault:
-            found.bad_files[path] = add
-            tasks, held = ((), "") if table.tube is None else tasks_by_statistics(add)
+            found.bad_files.append(file)
+            tasks, held = ((), "") if table.tube is None else tasks_by_statistics(file)
             held = held or "it held rows of the queue's own"
             message = f"the data file {path} {fault}: {held}"
             message += "" if table.directory is None else "; its repair takes it out of the table"

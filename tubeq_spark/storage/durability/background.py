@@ -122,18 +122,7 @@ class _Flusher:
         self.flush()
 
 
-_flusher = _Flusher()
-
-
-def flush_soon(table: SyncedLog) -> None:
-    """Sync the commits to a table within a second."""
-    _flusher.add(table)
-
-
-def flush_now() -> None:
-    """Sync all pending commits of all tables."""
-    _flusher.flush()
-
-
+#: The flusher of this process.
+flusher = _Flusher()
 # A program that ends normally leaves no commit unsynced.
-atexit.register(flush_now)
+atexit.register(flusher.flush)

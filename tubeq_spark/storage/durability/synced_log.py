@@ -209,7 +209,7 @@ class SyncedLog:
         if durability is Durability.NONE:
             return
         if durability is Durability.TABLE and self._has_begun:
-            background.flush_soon(self)
+            background.flusher.add(self)
             return
         with self._changing:
             is_prepared = durability is Durability.COMMIT and not self.is_sparks

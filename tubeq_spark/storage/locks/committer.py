@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
-from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.engine import Outcome, outcome_of
+from tubeq_spark.storage.store.local_files import using
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,13 +200,9 @@ class JvmNote:
         Raises:
             StoreError: The note cannot be written.
         """
-        if self.is_left:
-            return
-        try:
-            self.write(jvm)
-        except OSError as error:
-            msg = f"{self.path} cannot be written, so nothing is committed: {reason_of(error)}"
-            raise StoreError(msg) from error
+        if not self.is_left:
+            with using(self.path):
+                self.write(jvm)
 
     def end(self, *, has_ended: bool) -> None:
         """Clear the note, if all statements are known to have ended.

@@ -70,7 +70,7 @@ class LockFile:
         self._line = system_lock(path.with_suffix(TURN_SUFFIX))
         self._process = os.getpid()
         #: How often its holder has entered it.
-        self._entered = 0
+        self.entered = 0
 
     def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
         """Wait until this process holds it.
@@ -85,14 +85,14 @@ class LockFile:
         if os.getpid() != self._process:
             # A forked process has the ids and the session of its parent, too.
             raise was_forked(os.getpid(), self._process, f"uses {self.path.parent}")
-        if not self._entered:
+        if not self.entered:
             try:
                 self._wait(prepare)
             except BaseException:
                 # The acquisition was interrupted in its last steps.
                 self._file.release()
                 raise
-        self._entered += 1
+        self.entered += 1
 
     def release(self) -> None:
         """Release it to the next process, after as many releases as acquisitions.
@@ -100,8 +100,8 @@ class LockFile:
         Raises:
             OSError: The system has failed. The lock is released as far as the system can.
         """
-        self._entered -= 1
-        if not self._entered:
+        self.entered -= 1
+        if not self.entered:
             self._file.release()
 
     @contextmanager
@@ -262,8 +262,6 @@ class TableLock:
         self._wall = SystemClock() if wall is None else wall
         self._file = None if lock_file is None else LockFile(lock_file)
         self._note = None if lock_file is None else JvmNote(lock_file, self._wall, here)
-        #: How often the thread that holds the lock has entered it.
-        self._entered = 0
         #: It grows when this process may have made a task ready or freed capacity.
         self.changes = 0
         #: The time and the error of the last holder that got no answer from the storage.
@@ -296,14 +294,10 @@ class TableLock:
                     yield
                 return
             with self._held(self._file, prepare):
-                if not self._entered and (jvm := committer()) is not None:
+                if self._file.entered == 1 and (jvm := committer()) is not None:
                     with using(self._note.path):
                         self._note.wait_for_others(jvm)
-                self._entered += 1
-                try:
-                    yield
-                finally:
-                    self._entered -= 1
+                yield
 
     @contextmanager
     def _hearing(self, began: float) -> Iterator[None]:

@@ -12,8 +12,10 @@ import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.error_text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -165,12 +167,13 @@ class DataFile:
     """A file of a table.
 
     Attributes:
-        path: Its path as the log has it, relative to the table.
+        path: Its path, relative to the table.
         size: Bytes.
         partition: The values of the partition columns.
         stats: Its statistics as the log has them, in JSON; `None` if it has none.
         at_ms: When it was written, in milliseconds since 1970.
         tags: Its tags, which its writer chooses.
+        unknown: What this package does not know about it; empty if it is a plain file.
     """
 
     path: str
@@ -179,6 +182,7 @@ class DataFile:
     stats: str | None = None
     at_ms: int = 0
     tags: Mapping[str, str] | None = None
+    unknown: str = ""
     _told: Mapping[str, Any] | None = field(default=None, init=False)
 
     @classmethod
@@ -186,20 +190,21 @@ class DataFile:
         """The file that an action adds.
 
         Raises:
-            UnknownLogError: It is not a plain file.
+            ValueError, KeyError, TypeError: A field of the action is missing or wrong.
         """
-        path = str(add["path"])
+        path, unknown = str(add["path"]), ""
         if add.get("deletionVector") or path.startswith("/") or ":" in path or "%" in path:
-            raise UnknownLogError(f"a file with features: {path}")
+            unknown = f"a file with features: {path}"
         # Checkpoints have maps as pairs.
         values = dict(add["partitionValues"] or {})
         try:
             partition = {k: int(v) if v not in {None, ""} else None for k, v in values.items()}
-        except ValueError as error:
-            raise UnknownLogError(f"a partition that is no number: {values}") from error
+        except ValueError:
+            partition, unknown = {}, f"a partition that is no number: {values}"
         at_ms = int(add["modificationTime"])
         tags = dict(add["tags"]) if add.get("tags") else None
-        return cls(path, int(add["size"]), partition, add.get("stats"), at_ms, tags)
+        size, stats = int(add["size"]), add.get("stats")
+        return cls(unquote(path), size, partition, stats, at_ms, tags, unknown)
 
     @property
     def rows(self) -> int | None:
@@ -271,34 +276,38 @@ class DataFile:
 
 @dataclass(slots=True)
 class Actions:
-    """The actions of a commit or a checkpoint.
+    """The actions of a commit or a checkpoint, or those that hold at a version.
 
     Attributes:
-        adds: Files that are added.
-        removes: The actions that remove files.
+        adds: Files that are added, by their paths.
+        removes: The actions that remove files, by the paths of the files.
         transactions: By application id, the version that was written, and when, in milliseconds.
-        metadata: The table's new metadata, if it changes.
+        metadata: The table's new metadata, if it changes. A checkpoint has maps as lists of pairs.
         protocol: Its new protocol, if that changes.
         by: The name of the program that has made a commit, if it says so.
+        unknown: What this package does not know among them; empty if it knows all.
     """
 
-    adds: list[DataFile] = field(default_factory=list)
-    removes: list[Mapping[str, Any]] = field(default_factory=list)
+    adds: dict[str, DataFile] = field(default_factory=dict)
+    removes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     transactions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
     by: str | None = None
+    unknown: str = ""
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
         """Add an action.
 
         Raises:
-            UnknownLogError: Its kind is unknown.
+            ValueError, KeyError, TypeError, AttributeError: A field of the action is missing or wrong.
         """
         if kind == "add":
-            self.adds.append(DataFile.parse(action))
+            file = DataFile.parse(action)
+            self.adds[file.path] = file
+            self.unknown = self.unknown or file.unknown
         elif kind == "remove":
-            self.removes.append(action)
+            self.removes[unquote(action["path"])] = action
         elif kind == "txn":
             self.transactions[action["appId"]] = (int(action["version"]), action.get("lastUpdated"))
         elif kind == "metaData":
@@ -308,7 +317,51 @@ class Actions:
         elif kind == "commitInfo":
             self.by = action.get("engineInfo")
         elif kind not in _SILENT:
-            raise UnknownLogError(kind)
+            self.unknown = self.unknown or kind
+
+    def apply(self, commit: Actions) -> None:
+        """Move what holds at a version to the next one."""
+        for path in commit.removes:
+            self.adds.pop(path, None)
+        self.adds |= commit.adds
+        self.transactions |= commit.transactions
+        self.metadata = commit.metadata or self.metadata
+        self.protocol = commit.protocol or self.protocol
+
+
+def parsed(text: bytes) -> Actions:
+    """The actions in the text of a commit, also those that this package does not know.
+
+    Raises:
+        DamagedCommitError: It is not as it was written.
+    """
+    found, actions = Actions(), actions_in(text)
+    try:
+        for kind, action in actions:
+            found.take(kind, action)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedCommitError(f"cannot be read: {reason_of(error)}") from error
+    return found
+
+
+def known(text: bytes, file: str) -> Actions:
+    """The actions in the text of a commit.
+
+    Args:
+        text: The text.
+        file: Where it was read.
+
+    Raises:
+        DamagedFileError: It is not as it was written.
+        UnknownLogError: It says something that this package does not know.
+    """
+    try:
+        found = parsed(text)
+    except DamagedCommitError as error:
+        raise damaged(file, str(error)) from error
+    if found.unknown:
+        raise UnknownLogError(found.unknown)
+    return found
 
 
 def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:

@@ -21,12 +21,7 @@ from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import array, nested, scalar
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_name
-from tubeq_spark.storage.log.reading import (
-    UnreadableCheckpointError,
-    checkpoint_batches,
-    checkpoints_until,
-    commit,
-)
+from tubeq_spark.storage.log.reading import LogFacts, UnreadableCheckpointError, checkpoint_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +76,8 @@ def write(
         DamagedFileError: A commit since the last checkpoint is damaged.
         UnknownLogError: A commit has something that this package does not know.
     """
-    for before in (*checkpoints_until(log, snapshot.version), None):
+    earlier = LogFacts.listed(log, whole=False).checkpoints[::-1]
+    for before in (*(version for version in earlier if version <= snapshot.version), None):
         # The last checkpoint may be damaged between its ends, which were checked.
         with suppress(UnreadableCheckpointError):
             _write(log, snapshot, now_ms, before, removes or {})
@@ -161,7 +157,7 @@ def _gone(
     removes = [
         gone
         for version in since_then
-        for gone in (known[version] if version in known else commit(log, version).removes)
+        for gone in (known[version] if version in known else log.commit(version).removes.values())
     ]
     now = _structs("remove", [{**gone, "dataChange": False} for gone in removes])
     hours = hours_of(snapshot.shape.properties, DELETED_RETENTION, DELTAS_HOURS)
@@ -187,7 +183,7 @@ def removed(log: LogFiles, version: int) -> set[str]:
 
 def _gone_before(log: LogFiles, version: int) -> Iterator[pa.StructArray]:
     """The removed files in a checkpoint."""
-    for batch in checkpoint_batches(log, checkpoint_name(version), ("remove",), _AT_ONCE):
+    for batch in checkpoint_batches(log, version, ("remove",), _AT_ONCE):
         found = batch.column(0).drop_null()
         is_ours = found.type == _schema().field("remove").type
         yield found if is_ours else _structs("remove", found.to_pylist())

@@ -124,11 +124,14 @@ def encoded(
         gone: The files that they replace.
         order: The order in which the rows are taken next; empty if there is none.
     """
-    for path, partition, part in _parts(shape, rows, gone, order):
-        sink = pa.BufferOutputStream()
-        _encode(part, partition, sink)
-        content = sink.getvalue().to_pybytes()
-        yield _file(path, len(content), shape, partition, part, at_ms), part, content
+    left = {tuple(file.partition[name] for name in shape.by) for file in gone} if order else set()
+    for values, part in grouped(rows, shape.by):
+        partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
+        pieces = _pieces(part, order) if values in left else (part,)
+        for some in (some for piece in pieces for some in _bounded(piece)):
+            path, content = _path(partition), _content(some, partition)
+            stats = as_json(_statistics(some.num_rows, _of_rows(some, _measured(shape))))
+            yield DataFile(path, len(content), partition, stats, at_ms), some, content
 
 
 def encoded_feed(
@@ -137,18 +140,6 @@ def encoded_feed(
     """The files of a change feed for changed rows, as `encoded`."""
     for file, part, content in encoded(shape, rows, at_ms):
         yield replace(file, path=f"{FEED}{file.path}"), part, content
-
-
-def _parts(
-    shape: Shape, rows: pa.Table, gone: Sequence[DataFile] = (), order: Sequence[str] = ()
-) -> Iterator[tuple[str, dict[str, int | None], pa.Table]]:
-    """The path, the partition and the rows of each new file."""
-    left = {tuple(file.partition[name] for name in shape.by) for file in gone} if order else set()
-    for values, part in grouped(rows, shape.by):
-        partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
-        pieces = _pieces(part, order) if values in left else (part,)
-        for some in (some for piece in pieces for some in _bounded(piece)):
-            yield _path(partition), partition, some
 
 
 def _bounded(rows: pa.Table) -> Iterator[pa.Table]:
@@ -199,7 +190,8 @@ def _path(partition: Mapping[str, int | None]) -> str:
     return "/".join([*(_directory(*value) for value in partition.items()), name])
 
 
-def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.NativeFile) -> None:
+def _content(rows: pa.Table, partition: Mapping[str, int | None]) -> bytes:
+    """The Parquet file of some rows of a partition."""
     from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
 
     stored = [name for name in rows.column_names if name not in partition]
@@ -208,7 +200,7 @@ def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.Native
     named = [name for name in stored if rows.column(name).null_count < rows.num_rows]
     # Arrow's own schema is left out, because readers take their types from the log, which has bounds of columns, too.
     # For a few rows dictionaries and bounds make the file larger, and take a quarter of the time to write it.
-    are_many = rows.num_rows > _FEW
+    are_many, sink = rows.num_rows > _FEW, pa.BufferOutputStream()
     write_table(
         rows.select(named or stored[:1]),
         sink,
@@ -216,18 +208,8 @@ def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.Native
         use_dictionary=are_many,
         write_statistics=are_many,
     )
-
-
-def _file(
-    path: str,
-    size: int,
-    shape: Shape,
-    partition: dict[str, int | None],
-    rows: pa.Table,
-    at_ms: int,
-) -> DataFile:
-    stats = _statistics(rows.num_rows, _of_rows(rows, _measured(shape)))
-    return DataFile(path, size, partition, as_json(stats), at_ms)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def file_of(path: str, size: int, shape: Shape, footer: FileMetaData, at_ms: int) -> DataFile:

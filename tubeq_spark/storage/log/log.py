@@ -9,7 +9,6 @@ The log knows nothing of the meaning of rows.
 
 from __future__ import annotations
 
-import logging
 import math
 from contextlib import contextmanager
 from itertools import chain
@@ -21,9 +20,9 @@ from tubeq_spark.clock import to_us
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.engine import EngineError, Outcome
-from tubeq_spark.storage.log import data_files, log_files, reading
-from tubeq_spark.storage.log.actions import DataFile, encoded
-from tubeq_spark.storage.log.log_files import LogFiles
+from tubeq_spark.storage.log import data_files, log_files
+from tubeq_spark.storage.log.actions import DataFile, damaged, encoded
+from tubeq_spark.storage.log.log_files import LogFiles, commit_file, commit_name
 from tubeq_spark.storage.log.log_reader import Base, LogReader
 from tubeq_spark.storage.log.next_version import Change, NextVersion
 from tubeq_spark.storage.store.store import RequestError, has_made
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tubeq_spark.storage.log.snapshot import Snapshot
-
-log = logging.getLogger(__name__)
 
 #: After this many commits of rivals a change is decided again, even if none of them matters to it.
 _RIVALS = 50
@@ -78,13 +75,6 @@ class Log(LogReader):
         """Commit the first version of a table that did not exist at the last read. Raises as `commit`."""
         with self._writing:
             self.commit(Base(before, None, -math.inf, self._seconds_now()), change)
-
-    def with_checkpoint(self, snapshot: Snapshot) -> Base:
-        """The newest version, with a checkpoint with which other readers can begin. Raises as `newest`."""
-        log.info("%s gets a checkpoint, as its log misleads others", self.store)
-        self.tidying.checkpoint(snapshot)
-        self.forget()
-        return self._fresh()
 
     def commit(self, base: Base, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
         """Commit a change of a version, also behind commits of rivals that do not affect it.
@@ -207,7 +197,7 @@ class Log(LogReader):
         content = encoded(change.actions(files, base.snapshot.version, now_ms))
         version = following.version
         if not self.is_far:
-            reading.require_no_hole(LogFiles(self.store), version)
+            self._require_no_hole(version)
         if self._may_be_late(base.snapshot, base.sure) and not log_files.are_there(
             self.store, files
         ):
@@ -222,7 +212,7 @@ class Log(LogReader):
         if not is_created:
             return False
         if self._may_be_late(base.snapshot, base.sure) and log_files.removed_if_late(
-            self.store, version, base.tag, change.note.operation_id
+            self.store, version, change.note.operation_id
         ):
             self.forget()
             found = self._conflict(version, "was committed by others long ago")
@@ -237,6 +227,18 @@ class Log(LogReader):
         has_made(newest)
         self.tidying.after(newest)
         return True
+
+    def _require_no_hole(self, version: int) -> None:
+        """Refuse to commit a version if the log has the next one: the commit would fill a hole.
+
+        Raises:
+            DamagedFileError: The log has the next version.
+        """
+        files = LogFiles(self.store)
+        # If the version exists, too, others have committed both.
+        if files.exists(commit_name(version + 1)) and not files.exists(commit_name(version)):
+            fault = "is missing, though later ones are there"
+            raise damaged(commit_file(files, version), fault)
 
     def _conflict(self, version: int, why: str) -> EngineError:
         return EngineError(f"version {version} of {self.store} {why}", Outcome.CONFLICT)

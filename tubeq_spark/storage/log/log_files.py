@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.log.actions import DataFile, hours_of
-from tubeq_spark.storage.tables.schema import LOG_RETENTION
+from tubeq_spark.storage.log.actions import Actions, DataFile, known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,50 +33,35 @@ LAST_CHECKPOINT = "_last_checkpoint"
 #: A file that was prepared for a log (`.tmp`) counts as left over when it is this many seconds old.
 LEFT_SECONDS = 3600.0
 _COMMIT = re.compile(r"(\d{20})\.json")
-#: A commit, its checksum, commits compacted into one file, or a checkpoint.
-_FILE = re.compile(
-    r"(\d{20})\.(?:(json|crc)|\d{20}\.(compacted)\.json|(checkpoint)(?:\.(.+))?\.(parquet|json))"
-)
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(.+))?\.(parquet|json)")
 #: A file of one version, or of a range of versions, or the checksum of such a file.
 _OF_VERSIONS = re.compile(r"\.?(\d{20})\.(?:(\d{20})\.)?")
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
-    """A file of a log, by its name.
+class Checkpoint:
+    """A file of a checkpoint, by its name.
 
     Attributes:
-        version: Its version; of compacted commits the first one.
-        kind: "json" is a commit, "crc" its checksum by Delta; else "compacted" or "checkpoint".
-        part: Of a checkpoint, the part of its name before the ending; empty if the checkpoint has one file.
-        is_parquet: Of a checkpoint, whether it is Parquet.
+        version: The version.
+        is_plain: Whether it is a checkpoint of one Parquet file, the kind that the queue writes.
+        is_parquet: Whether it is Parquet.
     """
 
     version: int
-    kind: str
-    part: str = ""
-    is_parquet: bool = False
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether this is a checkpoint of one Parquet file, the kind that the queue writes."""
-        return self.is_parquet and not self.part
+    is_plain: bool
+    is_parquet: bool
 
 
-def log_file(name: str) -> LogFile | None:
-    """Parse the name of a file of a log; `None` if it is no file of a version, or a checksum file of Hadoop."""
-    found = _FILE.fullmatch(name)
-    if found is None:
-        return None
-    version, plain, compacted, checkpoint, part, ending = found.groups()
-    kind = plain or compacted or checkpoint
-    return LogFile(int(version), kind, part or "", ending == "parquet")
-
-
-def checkpoints_in(names: Iterable[str]) -> dict[str, LogFile]:
+def checkpoints_in(names: Iterable[str]) -> dict[str, Checkpoint]:
     """The files of checkpoints among some names."""
-    found = ((name, log_file(name)) for name in names if ".checkpoint." in name)
-    return {name: file for name, file in found if file is not None}
+    matches = ((name, _CHECKPOINT.fullmatch(name)) for name in names)
+    found: dict[str, Checkpoint] = {}
+    for name, match in matches:
+        if match is not None:
+            is_parquet = match[3] == "parquet"
+            found[name] = Checkpoint(int(match[1]), is_parquet and not match[2], is_parquet)
+    return found
 
 
 def commit_file(log: object, version: int) -> str:
@@ -146,8 +130,6 @@ def pointer_in(text: bytes) -> Mapping[str, Any] | None:
         return None
 
 
-#: An answer is late after the retention of commits, divided by this.
-_LATE = 4
 #: The directory of a log, below that of its table.
 LOG = "_delta_log"
 #: The clocks of a store's hosts differ by no more than this many seconds.
@@ -167,7 +149,9 @@ class LogFiles:
             most: How many commits one request asks for at most. With 1 nothing is remembered.
             first: How many the first request asks for.
         """
-        self._store, self._most = store, most
+        self.store, self._most = store, most
+        #: Whether requests are dear, so that it asks for commits ahead.
+        self.reads_ahead = most > 1
         self._held: dict[str, bytes | None] = {}
         #: The tags of files that were read or listed.
         self.tags: dict[str, str | None] = {}
@@ -179,11 +163,11 @@ class LogFiles:
         self._first = min(first, most)
 
     def __str__(self) -> str:
-        return f"{self._store}/{LOG}"
+        return f"{self.store}/{LOG}"
 
     def read(self, name: str) -> bytes:
         """The contents of a file."""
-        if self._most == 1:
+        if not self.reads_ahead:
             return self._content(name)
         if name not in self._held:
             self._fetch(name)
@@ -204,15 +188,12 @@ class LogFiles:
             # A commit that is not in the listing did not exist.
             names = [commit_name(first + n) for n in range(count)]
             self._held[name] = None
-        self._fetch_all(names)
+        self.fetch(names)
 
-    def fetch(self, some: Iterable[int]) -> None:
-        """Read the commits of some versions at the same time, where requests are dear."""
-        if self._most > 1:
-            self._fetch_all([commit_name(version) for version in some])
-
-    def _fetch_all(self, names: Sequence[str]) -> None:
-        self._held.update(zip(names, self._store.together(self._get, names), strict=True))
+    def fetch(self, names: Sequence[str]) -> None:
+        """Read some files at the same time, where requests are dear."""
+        if self.reads_ahead:
+            self._held.update(zip(names, self.store.together(self._get, names), strict=True))
 
     def _get(self, name: str) -> bytes | None:
         try:
@@ -223,23 +204,24 @@ class LogFiles:
     def _content(self, name: str) -> bytes:
         listed = self._listed.get(name)
         size = 0 if listed is None else listed.size
-        content, self.tags[name] = self._store.get(f"{LOG}/{name}", size=size)
+        content, self.tags[name] = self.store.get(f"{LOG}/{name}", size=size)
         return content
 
-    def together(self, call: Callable[[Any], object], items: Iterable[Any]) -> None:
-        """Call a function that reads a file for several items, at the same time where requests are dear."""
-        self._store.together(call, items)
+    def commit(self, version: int) -> Actions:
+        """The actions of a commit. Raises as `known`, and `FileNotFoundError` if it is not there."""
+        name = commit_name(version)
+        return known(self.read(name), f"{self}/{name}")
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
-        if self._most > 1 and name in self._listed:
+        if self.reads_ahead and name in self._listed:
             return True
         with suppress(FileNotFoundError):
             if name.endswith(".json"):
                 # The caller reads a commit next, so it is read at once.
                 self.read(name)
             else:
-                self._store.get(f"{LOG}/{name}", span=(0, 1))
+                self.store.get(f"{LOG}/{name}", span=(0, 1))
             return True
         return False
 
@@ -264,41 +246,45 @@ class LogFiles:
 
     def list_from(self, after: str = "") -> dict[str, Entry]:
         """List the files whose names come after a name."""
-        self._listed = {file.name: file for file in self._store.list(LOG, after)}
+        self._listed = {file.name: file for file in self.store.list(LOG, after)}
         self._end = max(versions_of(self._listed), default=-1)
         self.tags.update((name, file.tag) for name, file in self._listed.items())
         return self._listed
 
-    def names(self, *, whole: bool) -> tuple[Sequence[str], bool]:
-        """The names of the log's files, and whether these are all. A missing log has none.
-
-        Args:
-            whole: Whether all names are wanted. If not, where requests are dear, those before the checkpoint with which
-                readers begin are missing.
-        """
-        whole = whole or self._most == 1
-        if whole:
-            # Everything is read again, because others write and remove files.
-            self._held.clear()
-        last = None if whole else pointer(self)
-        # The files of that checkpoint, and those after it.
-        after = "" if last is None else f"{last['version']:020}"
-        return list(self.list_from(after)), not after
+    def forget(self) -> None:
+        """Read everything again, because others write and remove files."""
+        self._held.clear()
 
     def put(self, name: str, content: bytes) -> None:
         """Write or replace a file, as a whole or not at all."""
-        self._store.put(f"{LOG}/{name}", content)
+        self.store.put(f"{LOG}/{name}", content)
 
 
-def may_be_late(snapshot: Snapshot, seconds: float) -> bool:
-    """Whether others may have committed, and removed, the version after `snapshot` by now.
+def moved_on(
+    files: LogFiles,
+    found: Snapshot,
+    seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
+) -> Snapshot:
+    """Apply all commits that follow a version.
 
     Args:
-        snapshot: A version.
-        seconds: The time since this version was last known to be the newest.
+        files: The log.
+        found: The version.
+        seen: Called with each commit.
+
+    Raises:
+        DamagedFileError: A commit is damaged.
+        UnknownLogError: This package cannot read it.
+        OSError: It cannot be read.
     """
-    hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or KEPT_HOURS
-    return seconds > max(hours, KEPT_HOURS) * 3600 / _LATE
+    commits: list[Actions] = []
+    # Until the next one does not exist.
+    with suppress(FileNotFoundError):
+        while True:
+            version = found.version + 1 + len(commits)
+            commits.append(files.commit(version))
+            seen(version, commits[-1])
+    return found.after(*commits) if commits else found
 
 
 def are_there(store: Store, files: Sequence[DataFile]) -> bool:
@@ -314,13 +300,12 @@ def are_there(store: Store, files: Sequence[DataFile]) -> bool:
     return all(store.together(is_there, files))
 
 
-def removed_if_late(store: Store, version: int, tag: str | None, operation_id: int) -> bool:
+def removed_if_late(store: Store, version: int, operation_id: int) -> bool:
     """Whether a commit came too late; if so, remove it.
 
     Args:
         store: The files of its table.
         version: The version that the commit has made.
-        tag: The tag of the commit before it, if known.
         operation_id: The operation id of the commit.
 
     Raises:
@@ -329,38 +314,30 @@ def removed_if_late(store: Store, version: int, tag: str | None, operation_id: i
     unknown = f"it is not known whether version {version} came too late: "
     try:
         after = commit_name(version - 2) if version > 1 else ""
-        is_late = _is_late(version, tag, LogFiles(store).list_from(after))
+        is_late = _is_late(version, LogFiles(store).list_from(after))
         if is_late:
             log.warning("%s: version %d came too late, and is removed", store, version)
             store.delete([f"{LOG}/{commit_name(version)}"])
     except OSError as error:
         raise CommitUnknownError(unknown + reason_of(error), operation_id) from error
     if is_late is None:
-        raise CommitUnknownError(f"{unknown}the log was removed since", operation_id)
+        raise CommitUnknownError(f"{unknown}the log was shortened since", operation_id)
     return is_late
 
 
-def _is_late(version: int, tag: str | None, listed: Mapping[str, Entry]) -> bool | None:
+def _is_late(version: int, listed: Mapping[str, Entry]) -> bool | None:
     """Whether others had committed and removed a version before this commit of it; `None` if nobody can tell.
 
-    A later version that is older than the commit proves this.
+    Commits are removed only before a checkpoint that is as old as their retention. So a later version that is older than
+    the commit proves it.
 
     Args:
         version: The version.
-        tag: The tag of the version before it, if known.
         listed: The files of the log from the version before it on.
     """
-    before, mine, after = (listed.get(commit_name(version + n)) for n in (-1, 0, 1))
-    if mine is None:
-        return None
+    mine = listed.get(commit_name(version))
     later = [file.at for file in listed.values() if (version_of(file.name) or 0) > version]
-    first = min(later, default=None)
-    if first is None:
-        return False
-    if after is None:
-        # Most stores tell times in whole seconds. If the commit is not late, a removal of old commits was cut short.
-        return True if first <= mine.at else None
-    if before is not None and tag in (None, before.tag):
-        # Only a removal that was cut short leaves the versions before and after this one, but not this one.
-        return first < mine.at - SKEW
-    return None if abs(first - mine.at) <= SKEW else first < mine.at
+    if mine is not None and min(later, default=mine.at) < mine.at - SKEW:
+        return True
+    is_led_to = version == 0 or commit_name(version - 1) in listed
+    return False if mine is not None and is_led_to else None

@@ -12,17 +12,18 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.log import log_files, reading
-from tubeq_spark.storage.log.actions import OURS, Actions
+from tubeq_spark.storage.log import reading
+from tubeq_spark.storage.log.actions import OURS, Actions, hours_of, info_in
 from tubeq_spark.storage.log.log_files import (
+    KEPT_HOURS,
     LOG,
     LogFiles,
-    checkpoints_in,
     commit_name,
+    moved_on,
     pointer,
-    versions_of,
 )
 from tubeq_spark.storage.store.store import Patience, Store, is_fresh
+from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,34 +32,19 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
 
+#: An answer is late after the retention of commits, divided by this.
+_LATE = 4
 #: The last this many commits and looks show whether others commit.
 _LAST = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """How a log finds the commits of others.
-
-    Attributes:
-        is_far: Whether each look costs a request, so that one serves all reads of an operation. Then no lock keeps
-            other writers away, and a commit may arrive after its request was given up.
-        ahead: How many commits one look asks for at the same time at most.
-        sure: For this many seconds a version counts as being in the log without a check.
-        lately: For this many seconds a removal takes the known version for the newest one.
-        lately_beside_others: The same if others commit, too. A rival's commit then costs a failed PUT.
-    """
-
-    is_far: bool
-    ahead: int = 1
-    sure: float = 0.0
-    lately: float = 0.0
-    lately_beside_others: float = 0.0
-
-
-#: Files of this host, or in memory.
-NEAR = Looks(is_far=False)
-#: An object store.
-FAR = Looks(is_far=True, ahead=16, sure=60.0, lately=10.0, lately_beside_others=0.25)
+#: On an object store one look asks for this many commits at the same time at most.
+_AHEAD = 16
+#: There a version counts as being in the log without a check for this many seconds.
+_SURE = 60.0
+#: For this many seconds a removal there takes the known version for the newest one, and if others commit, too, for
+#: fewer: a rival's commit then costs a failed PUT.
+_LATELY, _BESIDE_OTHERS = 10.0, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +71,26 @@ class LogReader:
         self,
         store: Store,
         clock: Clock,
-        looks: Looks,
         tidying: Tidying,
         patience: Patience,
+        *,
+        is_far: bool = False,
     ) -> None:
         """Use the log of a table, which may not exist.
 
         Args:
             store: The files of the table.
             clock: Real time.
-            looks: How new commits are found there.
             tidying: Keeps the log short.
             patience: For how long a commit is repeated after errors that may pass.
+            is_far: Whether each look costs a request, so that one serves all reads of an operation. Then no lock keeps
+                other writers away, and a commit may arrive after its request was given up.
         """
         self.store, self.tidying, self._clock = store, tidying, clock
         self._offset = clock.now().timestamp() - clock.monotonic()
-        self._looks, self._patience = looks, patience
+        self._patience, self._ahead = patience, _AHEAD if is_far else 1
         #: Whether each look costs a request, and answers can be lost.
-        self.is_far = looks.is_far
+        self.is_far = is_far
         self._known: Base | None = None
         #: The last commit of another program than a native queue; empty if none was read.
         self.stranger = ""
@@ -119,11 +107,6 @@ class LogReader:
         """The version that was last read or written; `None` if there is none yet."""
         known = self._known
         return None if known is None else known.snapshot
-
-    def is_there(self) -> bool:
-        """Whether the log has a commit or a checkpoint, by a listing."""
-        names, _ = LogFiles(self.store).names(whole=True)
-        return bool(versions_of(names) or checkpoints_in(names))
 
     @property
     def rivals(self) -> int:
@@ -159,13 +142,12 @@ class LogReader:
 
     def _lately(self) -> Base | None:
         """The known version if it was the newest a moment ago."""
-        looks = self._looks
-        known = self._recent(looks.lately_beside_others if self.rivals else looks.lately)
+        known = self._recent(_BESIDE_OTHERS if self.rivals else _LATELY)
         return known if known is not None and self._is_sure(known) else None
 
     def _is_sure(self, known: Base) -> bool:
         """Whether it was seen in the log so recently that the table cannot be another one."""
-        return self._seconds_now() - known.sure < self._looks.sure
+        return self._seconds_now() - known.sure < _SURE
 
     def _seconds_now(self) -> float:
         """A monotonic time in seconds that goes on while the machine sleeps."""
@@ -181,11 +163,11 @@ class LogReader:
     def _move_on(self, known: Base) -> Base | None:
         """Read the commits after the known version; `None` if the log must be read anew."""
         at, now = self._clock.monotonic(), self._seconds_now()
-        files = LogFiles(self.store, self._looks.ahead, max(self._news, default=0) + 1)
-        is_sure = self._is_sure(known)
+        files = LogFiles(self.store, self._ahead, max(self._news, default=0) + 1)
+        is_sure = self.is_far and self._is_sure(known)
         if self.is_far and not is_sure and not self._is_listed(known, files):
             return None
-        found = reading.moved_on(files, known.snapshot, self._saw)
+        found = moved_on(files, known.snapshot, self._saw)
         # Others shorten a log at its beginning. So if the known version is there, read after the last one, then no
         # version after it was missing because it had been removed.
         if not self.is_far and not self._is_in_log(known):
@@ -203,7 +185,7 @@ class LogReader:
         at, now = self._clock.monotonic(), self._seconds_now()
         before = None if former is None else former.snapshot
         self.tidying.forget()
-        files = LogFiles(self.store, self._looks.ahead)
+        files = LogFiles(self.store, self._ahead)
         found = reading.newest(files, self._saw)
         return self._remember(Base(found, self._tag(files, found), at, now), before)
 
@@ -255,13 +237,9 @@ class LogReader:
             self._known = None
 
     def committed_us(self, snapshot: Snapshot) -> int:
-        """The time of a version, from its commit, or else from its file."""
-        files = LogFiles(self.store)
-        at_ms: int | None = reading.told(files, snapshot.version).get("timestamp")
-        if at_ms is not None:
-            return at_ms * 1000
-        name = commit_name(snapshot.version)
-        listed = files.list_from(commit_name(snapshot.version - 1))
+        """When a version was committed, by the storage's clock."""
+        name, version = commit_name(snapshot.version), snapshot.version
+        listed = LogFiles(self.store).list_from(commit_name(version - 1) if version else "")
         return int(listed[name].at * 1_000_000)
 
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
@@ -269,18 +247,23 @@ class LogReader:
 
         Raises as `newest`.
         """
-        newest, ahead = self._look().snapshot.version, self._looks.ahead
+        newest, ahead = self._look().snapshot.version, self._ahead
         files, begin = LogFiles(self.store, ahead), max(newest - limit, -1)
         if self.is_far:
             files.list_from(commit_name(begin) if begin >= 0 else "")
             begin = max(begin, files.begin(newest) - 1)
-        for last in range(newest, begin, -ahead):
-            first = max(last - ahead, begin) + 1
-            files.fetch(range(first, last + 1))
-            found = list(reading.history(files, last, last + 1 - first))
-            yield from found
-            if len(found) <= last - first:
+        for version in range(newest, begin, -1):
+            if (newest - version) % ahead == 0:
+                first = max(version - ahead, begin) + 1
+                files.fetch([commit_name(each) for each in range(first, version + 1)])
+            try:
+                info = info_in(files.read(commit_name(version)))
+            except FileNotFoundError:
                 return
+            except ValueError:
+                # The commit is damaged, or not ours.
+                info = {}
+            yield {**info, "version": version}
 
     def last_checkpoint(self) -> int:
         """The version of the last checkpoint; -1 if there is none."""
@@ -289,8 +272,10 @@ class LogReader:
 
     def _may_be_late(self, snapshot: Snapshot, sure: float) -> bool:
         """Whether others may have committed and removed the version after one that was the newest at a moment."""
-        seconds = self._seconds_now() - sure
-        return self.is_far and log_files.may_be_late(snapshot, seconds)
+        if not self.is_far:
+            return False
+        hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or KEPT_HOURS
+        return self._seconds_now() - sure > max(hours, KEPT_HOURS) * 3600 / _LATE
 
     def _look_again(self) -> None:
         """Look again before the next commit."""

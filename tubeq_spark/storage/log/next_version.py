@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.engine import EngineError, Outcome
-from tubeq_spark.storage.log import reading
-from tubeq_spark.storage.log.actions import OURS, Actions, DataFile, info_in
+from tubeq_spark.storage.log.actions import OURS, Actions, DataFile, info_in, known
 from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name, versions_of
 from tubeq_spark.storage.statement import FOR_EVER_MS, Note, is_of
 from tubeq_spark.storage.store.store import (
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
 
 #: Seconds to wait for the answer of `ask_ahead` after the answer to the commit.
 _AHEAD_SECONDS = 1.0
-
-
-class _ShortLogError(Exception):
-    """The log begins after the version, so it may have existed."""
 
 
 class NextVersion:
@@ -80,8 +75,8 @@ class NextVersion:
         return self.text is not None
 
     def actions(self) -> Actions:
-        """The actions of the rival's commit. Raises as `reading.parsed`."""
-        return reading.parsed(self.text or b"", f"{self._store}/{self._name}")
+        """The actions of the rival's commit. Raises as `known`."""
+        return known(self.text or b"", f"{self._store}/{self._name}")
 
     def create(
         self, content: bytes, needs: Sequence[str], operation_id: int, patience: Patience
@@ -144,43 +139,33 @@ class NextVersion:
         """
         try:
             with finding_out():
-                return self._read()
-        except _ShortLogError as late:
-            msg = f"the log of {self._store} begins after version {self.version}"
-            if not is_out:
-                raise EngineError(msg, Outcome.CONFLICT) from error
-            raise CommitUnknownError(msg, operation_id) from late
+                is_short = not self.is_rivals(_AHEAD_SECONDS) and self._is_before_log()
         except OSError as unseen:
             if not is_out:
                 msg = f"storage could not be written: {reason_of(error)}"
                 raise StoreError(msg, passes=passes(error)) from error
             msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
             raise CommitUnknownError(msg, operation_id, passes=passes(unseen)) from error
-
-    def _read(self) -> Mapping[str, Any] | None:
-        """Read the version.
-
-        Raises:
-            _ShortLogError: It may have existed.
-        """
-        if not self.is_rivals(_AHEAD_SECONDS):
-            try:
-                self.text, self.tag = self._store.get(self._name)
-            except FileNotFoundError:
-                self._require_log()
-                return None
+        if is_short:
+            msg = f"the log of {self._store} begins after version {self.version}"
+            if not is_out:
+                raise EngineError(msg, Outcome.CONFLICT) from error
+            raise CommitUnknownError(msg, operation_id) from error
         try:
-            return info_in(self.text or b"")
+            return None if self.text is None else info_in(self.text)
         except ValueError:
             # A commit that cannot be parsed is not ours.
             return {}
 
-    def _require_log(self) -> None:
+    def _is_before_log(self) -> bool:
+        """Read the version; if it does not exist, whether the log begins after it, so that it may have existed."""
+        with suppress(FileNotFoundError):
+            self.text, self.tag = self._store.get(self._name)
+            return False
         after = "" if self.version < 2 else commit_name(self.version - 2)
         listed = versions_of(LogFiles(self._store).list_from(after))
         is_first = self.version == 0 and not listed
-        if not is_first and (self.version - 1 not in listed or listed[-1] > self.version):
-            raise _ShortLogError
+        return not is_first and (self.version - 1 not in listed or listed[-1] > self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +252,7 @@ class Change:
 
     def after(self, added: Sequence[DataFile], now_ms: int) -> Actions:
         """What its readers find in the log. Arguments as for `actions`."""
-        removes = [file.removed(now_ms)["remove"] for file in self.gone]
+        removes = {file.path: file.removed(now_ms)["remove"] for file in self.gone}
         metadata = None if self.shape is None else self.shape.metadata
-        adds = [file for file in added if not file.is_feed]
+        adds = {file.path: file for file in added if not file.is_feed}
         return Actions(adds, removes, self.transactions(now_ms), metadata)

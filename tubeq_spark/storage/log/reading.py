@@ -1,11 +1,14 @@
-"""Reads a log: its single commits and checkpoints, its beginning, and the way from one version to the next.
+"""Reads the log of a table: as it is, and from where its readers begin to its newest version.
+
+`LogFacts` has damage as a fact about the log. The check of a location, the recovery after a power cut and `tubeq verify` go
+on from what can be read. `newest`, for readers of rows, refuses what is damaged.
 
 A log grows at its end, by one file for each commit, and others shorten it at its beginning, before
 a checkpoint, while it is read. So a version is the newest one if the next version does not exist
 and, read after that, the version itself still exists. If it does not, the log is read again from
 its beginning.
 
-It lists the log once. `_last_checkpoint` is only a hint, by which a listing may be shorter: it may be
+It is listed once. `_last_checkpoint` is only a hint, by which a listing may be shorter: it may be
 older than the log, or name a missing file.
 """
 
@@ -13,8 +16,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,134 +27,67 @@ from tubeq_spark.storage.log.actions import (
     Actions,
     DamagedCommitError,
     UnknownLogError,
-    actions_in,
     damaged,
-    info_in,
+    parsed,
 )
 from tubeq_spark.storage.log.log_files import (
+    LAST_CHECKPOINT,
     checkpoint_name,
     checkpoints_in,
     commit_file,
     commit_name,
-    pointer,
+    moved_on,
+    pointer_in,
     versions_of,
 )
 from tubeq_spark.storage.log.snapshot import Snapshot
 from tubeq_spark.storage.store.store import is_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.log.log_files import LogFiles
+    from tubeq_spark.storage.store.store import Entry
 
 log = logging.getLogger(__name__)
 #: The number of a checkpoint's actions that are read at a time.
 _AT_ONCE = 1 << 16
 #: The columns of a checkpoint, except removed files and unknown features.
 _COLUMNS = ("txn", "add", "metaData", "protocol")
+#: The version before the first commit, where a reader without a checkpoint begins.
+BEGINNING = -1
 
 
 class UnreadableCheckpointError(Exception):
     """A checkpoint is damaged."""
 
 
-def is_there(log: LogFiles, version: int) -> bool:
-    """Whether the commit of a version is in the log."""
-    return log.exists(commit_name(version))
-
-
-def commit(log: LogFiles, version: int) -> Actions:
-    """The actions of a commit.
-
-    Raises:
-        FileNotFoundError: It is not there.
-        DamagedFileError: It is not as it was written.
-        UnknownLogError: It says something that this package does not know.
-    """
-    return parsed(log.read(commit_name(version)), f"{log}/{commit_name(version)}")
-
-
-def parsed(text: bytes, file: str) -> Actions:
-    """The actions in the text of a commit.
-
-    Args:
-        text: The text.
-        file: Where it was read.
-
-    Raises:
-        DamagedFileError: It is not as it was written.
-        UnknownLogError: It says something that this package does not know.
-    """
-    found = Actions()
-    try:
-        for kind, action in actions_in(text):
-            found.take(kind, action)
-    except DamagedCommitError as error:
-        raise damaged(file, str(error)) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnknownLogError(f"{file} is not as it should be: {error}") from error
-    return found
-
-
-def told(log: LogFiles, version: int) -> Mapping[str, Any]:
-    """The commit info of a commit; empty if it has none.
-
-    Raises:
-        FileNotFoundError: It is not there.
-    """
-    return info_in(log.read(commit_name(version)))
-
-
-def history(log: LogFiles, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
-    """The commit infos of the newest version and of those before it that the log still has, with their versions."""
-    for version in range(newest, max(newest - limit, -1), -1):
-        try:
-            info = told(log, version)
-        except FileNotFoundError:
-            return
-        except ValueError:
-            # The commit is damaged, or not ours.
-            info = {}
-        yield {**info, "version": version}
-
-
 def checkpoint(log: LogFiles, version: int) -> Actions:
-    """The actions of a checkpoint, without removed files.
+    """The actions of a checkpoint of one file, without removed files.
 
     Raises:
         FileNotFoundError: It is not there.
         UnreadableCheckpointError: It is not as it was written.
-        UnknownLogError: It says something that this package does not know.
     """
     found = Actions()
     try:
-        for kind, action in checkpoint_actions(log, checkpoint_name(version)):
-            found.take(kind, action)
+        for batch in checkpoint_batches(log, version, _COLUMNS):
+            for kind in batch.schema.names:
+                for action in batch.column(kind).drop_null().to_pylist():
+                    found.take(kind, action)
     except (ValueError, KeyError, TypeError) as error:
-        msg = f"the checkpoint of version {version} is not as it should be: {error}"
-        raise UnknownLogError(msg) from error
+        raise UnreadableCheckpointError(error) from error
     return found
 
 
-def checkpoint_actions(log: LogFiles, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The actions in a file of a checkpoint, without removed files, with their kinds; maps are lists of pairs.
-
-    Raises as `checkpoint_batches`.
-    """
-    for batch in checkpoint_batches(log, name, _COLUMNS):
-        for kind in batch.schema.names:
-            for action in batch.column(kind).drop_null().to_pylist():
-                yield kind, action
-
-
 def checkpoint_batches(
-    log: LogFiles, name: str, kinds: Sequence[str], at_once: int = _AT_ONCE
+    log: LogFiles, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
-    """The actions in a file of a checkpoint; each kind is a column.
+    """The actions in a checkpoint of one file; each kind is a column.
 
     Args:
         log: The log.
-        name: The name of the file.
+        version: The version of the checkpoint.
         kinds: The kinds of actions.
         at_once: How many actions a batch has.
 
@@ -162,7 +98,8 @@ def checkpoint_batches(
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415  new tables have no checkpoint
 
     try:
-        with pa.BufferReader(log.read(name)) as source, ParquetFile(source) as opened:
+        content = log.read(checkpoint_name(version))
+        with pa.BufferReader(content) as source, ParquetFile(source) as opened:
             there = [name for name in kinds if name in opened.schema_arrow.names]
             yield from opened.iter_batches(at_once, columns=there, use_threads=False)
     except (pa.ArrowException, OSError) as error:
@@ -171,138 +108,142 @@ def checkpoint_batches(
         raise UnreadableCheckpointError(error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """The versions of the files in a log, in order.
+@dataclass(slots=True)
+class LogFacts:
+    """A log. Its files are read when they are asked for, and once.
 
     Attributes:
-        commits: The versions of commits.
-        checkpoints: The versions of checkpoints of one file.
-        others: The versions of checkpoints of several files.
-        is_whole: Whether the listing was complete.
+        log: The log.
+        files: The files in its directory by name, in order.
+        versions: The versions that have a commit file, in order.
+        checkpoints: The versions of checkpoints of one Parquet file, in order.
+        is_whole: Whether all files of the log are known.
+        hint: The version in `_last_checkpoint`; `None` if the file does not exist.
+        hint_fault: The reason why that file cannot be read; empty if it can, or does not exist.
+        commits: The commits that were read.
+        faults: The faults of damaged commits, by version.
+        states: The checkpoints that were read completely.
+        bad_checkpoints: The faults of other checkpoints, by the names of their files.
     """
 
-    commits: Sequence[int]
-    checkpoints: Sequence[int]
-    others: Sequence[int]
-    is_whole: bool
+    log: LogFiles
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    versions: Sequence[int] = ()
+    checkpoints: Sequence[int] = ()
+    is_whole: bool = True
+    hint: int | None = None
+    hint_fault: str = ""
+    commits: dict[int, Actions] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)
+    states: dict[int, Actions] = field(default_factory=dict)
+    bad_checkpoints: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, log: LogFiles, *, whole: bool = True) -> _Listed:
-        """List a log, which need not exist. `whole` is as for `Log.names`."""
-        names, is_whole = log.names(whole=whole)
-        found = checkpoints_in(names).values()
-        plain = sorted(file.version for file in found if file.is_plain)
-        others = sorted(file.version for file in found if not file.is_plain)
-        return cls(versions_of(names), plain, others, is_whole)
+    def listed(cls, log: LogFiles, *, whole: bool = True) -> LogFacts:
+        """List a log, which need not exist.
 
-    def hole(self, start: int) -> int | None:
-        """The first version after a missing one; `None` if none is missing."""
-        after = [v for v in self.commits if v > start]
-        return next((place for place, v in enumerate(after, start + 1) if place != v), None)
+        Args:
+            log: The log.
+            whole: Whether all files are wanted. If not, where requests are dear, those before the checkpoint in
+                `_last_checkpoint` are missing.
 
+        Raises:
+            OSError: It cannot be listed, or the storage refuses to read a file.
+        """
+        if whole:
+            log.forget()
+        hint, hint_fault, after = None, "", ""
+        if whole or log.reads_ahead:
+            # Before the listing, which then has the checkpoint.
+            with suppress(FileNotFoundError):
+                last = pointer_in(log.read(LAST_CHECKPOINT))
+                hint, hint_fault = (last["version"], "") if last else (None, "cannot be read")
+            after = "" if whole or hint is None else f"{hint:020}"
+        files = {name: file for name, file in log.list_from(after).items() if "/" not in name}
+        plain = sorted(file.version for file in checkpoints_in(files).values() if file.is_plain)
+        return cls(log, files, versions_of(files), plain, not after, hint, hint_fault)
 
-def begun(files: LogFiles, *, is_sure: bool, whole: bool = True) -> Snapshot:
-    """The version at which readers begin.
+    def commit(self, version: int) -> Actions | None:
+        """A commit; `None` if it is damaged, which adds a fault, or missing.
 
-    Args:
-        files: The log.
-        is_sure: Whether a file that was not listed counts as missing. The log may have been shortened
-            meanwhile, or the file may be new: another listing shows that.
-        whole: Whether to list the whole log, however long.
+        Raises:
+            OSError: The storage refuses to read it. That says nothing about the contents.
+        """
+        if version not in self.commits and version not in self.faults:
+            # It may be missing.
+            with suppress(FileNotFoundError):
+                try:
+                    self.commits[version] = parsed(self.log.read(commit_name(version)))
+                except DamagedCommitError as error:
+                    self.faults[version] = str(error)
+        return self.commits.get(version)
 
-    Raises:
-        EngineError: There is no log.
-        FileNotFoundError: A listed file is gone, or one was not listed: list again.
-        DamagedFileError: No beginning leads to the newest version.
-        UnknownLogError: This package cannot read it.
-    """
-    listed = _Listed.read(files, whole=whole)
-    starts = listed.checkpoints[::-1]
-    if listed.others and listed.others[-1] > max(starts, default=-1):
-        raise UnknownLogError("a checkpoint of several files")
-    if not (listed.commits or starts) and listed.is_whole:
-        msg = f"the table at {str(files).removesuffix('/_delta_log')} does not exist"
-        raise EngineError(msg, Outcome.FAILED, missing=True)
-    bad: tuple[int, UnreadableCheckpointError] | None = None
-    for start in (*starts, None):
-        if listed.hole(-1 if start is None else start) is not None:
-            break
-        try:
-            found = _first(files, start)
-        except UnreadableCheckpointError as error:
-            log.warning("%s/%s is passed over: %s", files, checkpoint_name(start or 0), error)
-            bad = bad or (start or 0, error)
-        else:
-            return replace(found, misleads=bad is not None or _misleads(files, listed))
-    if not listed.is_whole:
-        raise FileNotFoundError(str(files))
-    if bad is not None:
-        fault = (
-            f"is no whole checkpoint, and the log does not lead on without it ({reason_of(bad[1])})"
-        )
-        raise damaged(f"{files}/{checkpoint_name(bad[0])}", fault)
-    hole = listed.hole(starts[0] if starts else -1)
-    raise _missing(files, 0 if hole is None else hole, is_sure=is_sure)
+    def checkpoint(self, version: int) -> Actions | None:
+        """A checkpoint; `None` if it is damaged, which adds a fault, or missing.
 
+        Raises:
+            OSError: The storage refuses to read it. That says nothing about the contents.
+        """
+        name = checkpoint_name(version)
+        if version in self.states or version not in self.checkpoints:
+            return self.states.get(version)
+        # It may be missing by now.
+        with suppress(FileNotFoundError):
+            try:
+                self.states[version] = checkpoint(self.log, version)
+            except UnreadableCheckpointError as error:
+                fault = f"is no whole Parquet file: {reason_of(error)}"
+                self.bad_checkpoints[name] = fault if self.files[name].size else "is empty"
+        return self.states.get(version)
 
-def _first(files: LogFiles, start: int | None) -> Snapshot:
-    """The version of a checkpoint, or the first one."""
-    if start is None:
-        return Snapshot.first(0, commit(files, 0))
-    return Snapshot.first(start, checkpoint(files, start))
+    def read(self) -> None:
+        """Read all files.
 
+        Raises:
+            OSError: The storage refuses to read one.
+        """
+        self.log.store.together(self.commit, self.versions)
+        # A commit that was removed meanwhile is no longer one of the versions.
+        self.versions = [v for v in self.versions if v in self.commits or v in self.faults]
+        for version in self.checkpoints:
+            self.checkpoint(version)
 
-def _misleads(files: LogFiles, listed: _Listed) -> bool:
-    """Whether `_last_checkpoint` would mislead other readers."""
-    last = pointer(files)
-    if last is None:
-        return bool(listed.checkpoints)
-    # The log may have a newer checkpoint than the listing.
-    version = last["version"]
-    there = {*listed.others, *listed.checkpoints}
-    return version not in there and not files.exists(checkpoint_name(version))
+    def unread(self, plain: Iterable[int]) -> str:
+        """The name of a checkpoint that only Spark reads; empty if there is none that is newer than some others."""
+        last = max(plain, default=BEGINNING)
+        others = checkpoints_in(self.files).items()
+        newer = (name for name, file in others if not file.is_plain and file.version > last)
+        return max(newer, default="")
 
-
-def _missing(files: LogFiles, version: int, *, is_sure: bool) -> Exception:
-    file = commit_file(files, version)
-    if not is_sure or is_there(files, version):
-        return FileNotFoundError(file)
-    return damaged(file, "is missing, though later ones are there")
-
-
-def last_listed(files: LogFiles) -> int:
-    """The newest version of which a log has files; -1 if there is none."""
-    listed = _Listed.read(files, whole=False)
-    return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
+    def at(self, begins: int, version: int) -> Actions:
+        """The table at a version, from a checkpoint or the first commit on."""
+        state = Actions()
+        if begins != BEGINNING:
+            state.apply(self.states[begins])
+        for number in range(begins + 1, version + 1):
+            state.apply(self.commits[number])
+        return state
 
 
-def require_no_hole(files: LogFiles, version: int) -> None:
-    """Refuse to commit a version if the log has the next one: the commit would fill a hole.
+def led(commits: Collection[int], checkpoints: Iterable[int]) -> Mapping[int, int]:
+    """The last version that readers reach, by the checkpoint with which they begin; from `BEGINNING` if they reach any.
 
     Args:
-        files: The log; the table's lock is held.
-        version: The version.
-
-    Raises:
-        DamagedFileError: The log has the next version.
+        commits: The versions of commits that can be read.
+        checkpoints: The versions of checkpoints that can be read.
     """
-    # If the version exists, too, others have committed both.
-    if is_there(files, version + 1) and not is_there(files, version):
-        raise damaged(commit_file(files, version), "is missing, though later ones are there")
-
-
-def checkpoints_until(files: LogFiles, most: int) -> Iterator[int]:
-    """The versions of checkpoints of one file up to a version, newest first."""
-    found: set[int] = set()
-    for whole in (False, True):
-        listed = _Listed.read(files, whole=whole)
-        for version in reversed(listed.checkpoints):
-            if version <= most and version not in found:
-                found.add(version)
-                yield version
-        if listed.is_whole:
-            return
+    reached: dict[int, int] = {}
+    # The last start comes first, because an earlier start that reaches it leads no further.
+    for start in sorted({*checkpoints, BEGINNING}, reverse=True):
+        version = start
+        while version + 1 in commits:
+            version += 1
+            if version in reached:
+                version = reached[version]
+                break
+        if version != BEGINNING:
+            reached[start] = version
+    return reached
 
 
 #: How often a log is read again if others have shortened it meanwhile.
@@ -329,38 +270,74 @@ def newest(
     """
     for tries in range(_TRIES):
         try:
-            begins = begun(files, is_sure=tries >= _SURE, whole=tries > 0)
+            begins = _begun(files, is_sure=tries >= _SURE, whole=tries > 0)
         except FileNotFoundError:
             # A listed file is gone, because the log has moved on.
             continue
         found = moved_on(files, begins, seen)
         if files.goes_on_after(found.version):
             continue
-        if is_there(files, found.version):
-            return found
         # The commit of the checkpoint's version may be removed already.
-        if last_listed(files) == found.version:
+        if files.exists(commit_name(found.version)) or _last_listed(files) == found.version:
             return found
     raise UnknownLogError(f"the log changes too fast: {files}")
 
 
-def moved_on(
-    files: LogFiles,
-    found: Snapshot,
-    seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
-) -> Snapshot:
-    """Apply all commits that follow a version. Raises as `newest`.
+def _begun(files: LogFiles, *, is_sure: bool, whole: bool) -> Snapshot:
+    """The version at which readers begin.
 
     Args:
         files: The log.
-        found: The version.
-        seen: Called with each commit.
+        is_sure: Whether a file that was not listed counts as missing. The log may have been shortened
+            meanwhile, or the file may be new: another listing shows that.
+        whole: Whether to list the whole log, however long.
+
+    Raises:
+        EngineError: There is no log.
+        FileNotFoundError: A listed file is gone, or one was not listed: list again.
+        DamagedFileError: No beginning leads to the newest version.
+        UnknownLogError: This package cannot read it.
     """
-    commits: list[Actions] = []
-    # Until the next one does not exist.
-    with suppress(FileNotFoundError):
-        while True:
-            version = found.version + 1 + len(commits)
-            commits.append(commit(files, version))
-            seen(version, commits[-1])
-    return found.after(*commits) if commits else found
+    listed = LogFacts.listed(files, whole=whole)
+    starts = listed.checkpoints[::-1]
+    if listed.unread(starts):
+        raise UnknownLogError("a checkpoint of several files")
+    if not (listed.versions or starts) and listed.is_whole:
+        msg = f"the table at {str(files).removesuffix('/_delta_log')} does not exist"
+        raise EngineError(msg, Outcome.FAILED, missing=True)
+    bad: tuple[int, UnreadableCheckpointError] | None = None
+    for start in (*starts, BEGINNING):
+        if _hole(listed, start) is not None:
+            break
+        if start == BEGINNING:
+            return Snapshot.first(0, files.commit(0))
+        try:
+            return Snapshot.first(start, checkpoint(files, start))
+        except UnreadableCheckpointError as error:
+            log.warning("%s/%s is passed over: %s", files, checkpoint_name(start), error)
+            bad = bad or (start, error)
+    if not listed.is_whole:
+        raise FileNotFoundError(str(files))
+    if bad is not None:
+        fault = (
+            f"is no whole checkpoint, and the log does not lead on without it ({reason_of(bad[1])})"
+        )
+        raise damaged(f"{files}/{checkpoint_name(bad[0])}", fault)
+    hole = _hole(listed, max(starts, default=BEGINNING)) or 0
+    file = commit_file(files, hole)
+    if not is_sure or files.exists(commit_name(hole)):
+        raise FileNotFoundError(file)
+    raise damaged(file, "is missing, though later ones are there")
+
+
+def _hole(listed: LogFacts, start: int) -> int | None:
+    """The first missing version after a version, with later ones; `None` if none is missing."""
+    after = [v for v in listed.versions if v > start]
+    return next((place for place, v in enumerate(after, start + 1) if place != v), None)
+
+
+def _last_listed(files: LogFiles) -> int:
+    """The newest version of which a log has files; -1 if there is none."""
+    listed = LogFacts.listed(files, whole=False)
+    others = (file.version for file in checkpoints_in(listed.files).values())
+    return max([*listed.versions, *others], default=-1)

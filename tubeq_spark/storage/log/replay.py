@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import repeated
-from tubeq_spark.storage.log.actions import DamagedCommitError, info_in
-from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, contents_in
-from tubeq_spark.storage.log.log_files import checkpoint_name, commit_name
+from tubeq_spark.storage.log.actions import Actions, DamagedCommitError, DataFile, info_in, parsed
+from tubeq_spark.storage.log.log_files import LogFiles, checkpoint_name, commit_name
+from tubeq_spark.storage.log.reading import BEGINNING, LogFacts
 from tubeq_spark.storage.statement import Note, note_in, text_with_note
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class Replay:
             OSError: The storage refuses to list the log.
         """
         self._store, self._schema, self._partition = store, schema, partition
-        self._facts = LogFacts.listed(store)
+        self._facts = LogFacts.listed(LogFiles(store))
         #: The rows of the files of the version that was read last.
         self._rows: dict[str, pa.Table] = {}
 
@@ -117,11 +116,11 @@ class Replay:
         for version in range(start + 1, last + 1):
             text = self._text(version)
             try:
-                contents = contents_in(text)
+                contents = parsed(text)
             except DamagedCommitError as error:
                 raise CutError(version, f"version {version} {error}") from error
-            removed = [unquote(path) for path in contents.removes]
-            before = [self._rows.pop(path) for path in removed if path in self._rows]
+            gone = contents.removes
+            before = [self._rows.pop(path) for path in gone if path in self._rows]
             after = self._added(version, contents)
             info = _info(version, text)
             yield Replayed(
@@ -141,21 +140,22 @@ class Replay:
         except FileNotFoundError as error:
             raise CutError(version, f"version {version} is gone") from error
 
-    def _added(self, version: int, contents: Contents) -> pa.Table:
+    def _added(self, version: int, contents: Actions) -> pa.Table:
         """The rows of the files that a commit or a checkpoint adds."""
-        new = {path: self._read(version, path, add) for path, add in contents.adds.items()}
+        new = {path: self._read(version, file) for path, file in contents.adds.items()}
         self._rows |= new
         return pa.concat_tables([self._schema.empty_table(), *new.values()])
 
-    def _read(self, version: int, path: str, add: Mapping[str, Any]) -> pa.Table:
+    def _read(self, version: int, file: DataFile) -> pa.Table:
         """The rows of a data file."""
-        if add.get("deletionVector"):
-            raise CutError(version, f"{path} has a deletion vector, which only Spark reads")
+        path = file.path
+        if file.unknown:
+            raise CutError(version, f"{file.unknown}, which only Spark reads")
         try:
-            with self._store.open_file(path, int(add["size"])) as opened:
-                file = pq.ParquetFile(opened)
-                there = [name for name in self._schema.names if name in file.schema_arrow.names]
-                rows = file.read(columns=there)
+            with self._store.open_file(path, file.size) as opened:
+                content = pq.ParquetFile(opened)
+                there = [name for name in self._schema.names if name in content.schema_arrow.names]
+                rows = content.read(columns=there)
         except FileNotFoundError as error:
             is_old = self._is_removed(path, version)
             why = "was removed, because no newer version needs it" if is_old else "is missing"
@@ -163,9 +163,8 @@ class Replay:
         except (pa.ArrowException, OSError) as error:
             why = f"the data file {path} cannot be read: {reason_of(error)}"
             raise CutError(version, why) from error
-        parts = dict(add.get("partitionValues") or {})
         columns = [
-            repeated(int(parts[wanted.name]), wanted.type, rows.num_rows)
+            repeated(file.partition[wanted.name], wanted.type, rows.num_rows)
             if wanted.name == self._partition
             else _as_wanted(rows, wanted)
             for wanted in self._schema
@@ -194,7 +193,7 @@ def _moment(version: int, info: Mapping[str, Any]) -> int:
         raise CutError(version, f"version {version} has no time") from error
 
 
-def _totals(contents: Contents) -> dict[str, int]:
+def _totals(contents: Actions) -> dict[str, int]:
     """The versions of the application ids in a commit or a checkpoint."""
     return {app: version for app, (version, _) in contents.transactions.items()}
 

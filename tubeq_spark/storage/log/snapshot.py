@@ -159,14 +159,12 @@ class Snapshot:
         shape: Its columns and partitions.
         files: Its files, by their paths.
         transactions: By application id, the last version that was written, and when, in milliseconds.
-        misleads: Whether the log leads other readers to a checkpoint that is missing or damaged.
     """
 
     version: int
     shape: Shape
     files: Mapping[str, DataFile]
     transactions: Mapping[str, tuple[int, int | None]]
-    misleads: bool = False
 
     @classmethod
     def before(cls, shape: Shape) -> Snapshot:
@@ -180,11 +178,12 @@ class Snapshot:
         Raises:
             UnknownLogError: It lacks metadata or protocol, or the table has features.
         """
+        if actions.unknown:
+            raise UnknownLogError(actions.unknown)
         if actions.metadata is None or actions.protocol is None:
             raise UnknownLogError(f"version {version} does not say what the table is")
-        files = {file.path: file for file in actions.adds}
         shape = Shape.parse(actions.metadata, actions.protocol)
-        return cls(version, shape, files, actions.transactions)
+        return cls(version, shape, actions.adds, actions.transactions)
 
     def after(self, *commits: Actions) -> Snapshot:
         """The version after applying some commits to it.
@@ -192,17 +191,14 @@ class Snapshot:
         Raises:
             UnknownLogError: The table has features from now on.
         """
-        shape, files, transactions = self.shape, dict(self.files), dict(self.transactions)
+        shape, now = self.shape, Actions(dict(self.files), {}, dict(self.transactions))
         for actions in commits:
-            if actions.metadata is not None or actions.protocol is not None:
-                told = actions.metadata or shape.metadata
-                shape = Shape.parse(told, actions.protocol or shape.protocol)
-            for gone in actions.removes:
-                files.pop(gone["path"], None)
-            files.update((file.path, file) for file in actions.adds)
-            transactions.update(actions.transactions)
+            now.apply(actions)
+        if now.metadata is not None or now.protocol is not None:
+            told = now.metadata or shape.metadata
+            shape = Shape.parse(told, now.protocol or shape.protocol)
         version = self.version + len(commits)
-        return Snapshot(version, shape, files, transactions, self.misleads)
+        return Snapshot(version, shape, now.adds, now.transactions)
 
     def without(self, files: Sequence[DataFile]) -> Snapshot:
         """The version without the partitions of some files."""

@@ -35,8 +35,8 @@ from tubeq_spark.storage.log.log_files import (
     LOG,
     LogFiles,
     checkpoint_name,
+    checkpoints_in,
     commit_name,
-    log_file,
     pointer,
     version_of,
 )
@@ -91,7 +91,7 @@ class Tidying:
     def note_removes(self, version: int, actions: Actions) -> None:
         """Remember the files that a version has removed, for the next checkpoint."""
         with self._lock:
-            self._removes[version] = actions.removes
+            self._removes[version] = list(actions.removes.values())
             while len(self._removes) > _REMOVES:
                 del self._removes[min(self._removes)]
 
@@ -208,63 +208,44 @@ class Tidying:
         return next((file.at for file in listed if file.name == name), None)
 
     def _before_checkpoint(self, newest: int, before: float) -> list[str]:
-        """The files before the last checkpoint from which all commits since a time can be read."""
-        found: list[str] = []
-        starts: list[Entry] = []
-        left: list[str] = []
+        """The files before the last whole checkpoint that was written before a time."""
         last = pointer(LogFiles(self._store))
         # Readers may begin at the checkpoint that `_last_checkpoint` names.
         first = -1 if last is None else int(last["version"])
-        for file in self._listed():
-            if file.name.endswith(".tmp"):
-                left += [file.name] if file.at < before - LEFT_SECONDS else []
-                continue
-            version = version_of(file.name)
-            if version is None:
-                continue
-            if version > first:
-                if self._retention.page is None:
-                    continue
-                # The names are in the order of versions.
-                break
-            named = log_file(file.name)
-            if named is not None and named.is_plain:
-                starts.append(file)
-            stays = file.at >= before or version >= newest - self._retention.versions
-            if named is not None and named.kind == "json" and stays:
-                first = min(first, version)
-            found.append(file.name)
-        start = self._start(starts, first)
-        return [*left, *(name for name in found if _goes(name, start))]
+        most = min(first, newest - self._retention.versions)
+        files = list(self._listed(most))
+        there = checkpoints_in(file.name for file in files)
+        plain = {name for name, found in there.items() if found.is_plain and found.version <= most}
+        start = self._start([file for file in files if file.name in plain and file.at <= before])
+        # A checkpoint with further files is removed together with these, by the engine that wrote it.
+        others = {name for name, found in there.items() if not found.is_parquet}
+        since = before - LEFT_SECONDS
+        left = [file.name for file in files if file.name.endswith(".tmp") and file.at < since]
+        return left + [
+            file.name for file in files if file.name not in others and _goes(file.name, start)
+        ]
 
-    def _listed(self) -> Iterator[Entry]:
-        """The files of the log, page by page."""
+    def _listed(self, most: int) -> Iterator[Entry]:
+        """The files of the log; where a page of them costs a request, at least those up to a version."""
         after, page = "", self._retention.page
         while True:
             files = self._store.list(LOG, after, page)
             yield from files
-            if page is None or len(files) < page:
+            if page is None or len(files) < page or (version_of(files[-1].name) or 0) > most:
                 return
             after = files[-1].name
 
-    def _start(self, checkpoints_of: Sequence[Entry], first: int) -> int:
-        """The version of the last whole checkpoint up to a version; -1 if there is none."""
+    def _start(self, checkpoints_of: Sequence[Entry]) -> int:
+        """The version of the last whole one of some checkpoints; -1 if there is none."""
         for file in reversed(checkpoints_of):
-            version = int(file.name[:20])
-            if version > first:
-                continue
             end = self._store.get(f"{LOG}/{file.name}", span=(max(file.size - 4, 0), file.size))[0]
             if end in PARQUET_ENDS:
-                return version
+                return int(file.name[:20])
         return -1
 
 
 def _goes(name: str, start: int) -> bool:
     """Whether a file of the log goes if readers begin at the checkpoint of version `start`."""
-    file = log_file(name)
-    # A checkpoint with further files is removed together with these, by the engine that wrote it.
-    if file is not None and file.kind == "checkpoint" and not file.is_parquet:
-        return False
     version = version_of(name)
     return version is not None and version < start
 

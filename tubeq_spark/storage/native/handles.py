@@ -27,8 +27,7 @@ from tubeq_spark.storage.store.store_options import RenewedOptions, StorageOptio
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tubeq_spark.storage.store.bucket import Bucket
-    from tubeq_spark.storage.store.object_store import ObjectStore
+    from tubeq_spark.storage.store.object_store import Bucket, ObjectStore
 
 #: The remedy for a table that this package does not know.
 _SWITCH_OFF = (
@@ -163,8 +162,7 @@ class Handles:
         """
         uri, key = store_options.place_of(path, self.options.current())
         # These import the clients of all object stores, which most processes never need.
-        from tubeq_spark.storage.store.bucket import Bucket  # noqa: PLC0415
-        from tubeq_spark.storage.store.object_store import ObjectStore  # noqa: PLC0415
+        from tubeq_spark.storage.store.object_store import Bucket, ObjectStore  # noqa: PLC0415
 
         bucket = self._buckets.get(uri) or self._buckets.setdefault(uri, Bucket(uri, self.options))
         return ObjectStore(bucket, key, self.options.patience)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from tubeq_spark.storage.durability.background import at_once
 from tubeq_spark.storage.location import TUBES, Location
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.log.log_reader import NEAR
 from tubeq_spark.storage.log.tidying import Retention, Tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
@@ -81,7 +80,7 @@ class _MemoryHandles(Handles):
         """The table at a path."""
         store = DictStore(self._location.files, path)
         tidying = _MemoryTidying(store, self._clock, _MemoryRetention(), at_once)
-        return PlainTable(store, self._clock, NEAR, tidying, Patience(0, 0.0))
+        return PlainTable(store, self._clock, tidying, Patience(0, 0.0))
 
 
 class MemoryEngine(NativeEngine):

@@ -31,7 +31,6 @@ from tubeq_spark.storage.log.actions import (
 )
 from tubeq_spark.storage.log.data_files import file_of
 from tubeq_spark.storage.log.log import Log
-from tubeq_spark.storage.log.log_reader import FAR, NEAR, Base
 from tubeq_spark.storage.log.tidying import LocalRetention, StoreRetention, Tidying
 from tubeq_spark.storage.rows import BadFile
 from tubeq_spark.storage.store.local_files import LocalStore
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Shape, Snapshot
     from tubeq_spark.storage.store.object_store import ObjectStore
@@ -195,7 +195,7 @@ class PlainTable(Log):
 
     @contextmanager
     def deciding(self, *, as_known: bool = False) -> Iterator[Base]:
-        """The newest version for a commit in a block. A log that misleads other readers first gets a checkpoint.
+        """The newest version for a commit in a block.
 
         Args:
             as_known: As for `writing`.
@@ -213,7 +213,7 @@ class PlainTable(Log):
                     self.stranger,
                 )
             self._same(base.snapshot).shape.require_writable()
-            yield self.with_checkpoint(base.snapshot) if base.snapshot.misleads else base
+            yield base
 
     @contextmanager
     def changing(self) -> Iterator[Base]:
@@ -229,18 +229,12 @@ class PlainTable(Log):
 
     def exists(self) -> bool:
         """Whether the table exists, by its log."""
-        there = self._answers() if self.is_far else self.is_there()
-        if not there:
-            self.forget()
-        return there
-
-    def _answers(self) -> bool:
-        """Whether a table on an object store exists; other threads run meanwhile."""
         try:
             self.newest()
         except EngineError as error:
             if not error.missing:
                 raise
+            self.forget()
             return False
         except (DamagedFileError, UnknownLogError):
             # The table exists but cannot be read. The next read raises the error.
@@ -307,7 +301,7 @@ class LocalTable(PlainTable):
         store = LocalStore(synced)
         tidying = Tidying(store, _CLOCK, LocalRetention(synced), at_once)
         # A local file is asked for once, so no patience is needed.
-        super().__init__(store, _CLOCK, NEAR, tidying, Patience(0, 0.0))
+        super().__init__(store, _CLOCK, tidying, Patience(0, 0.0))
         self.bad_files = BadFiles(directory)
         self._synced_stranger = ""
 
@@ -355,7 +349,7 @@ def store_table(store: ObjectStore, background: Background) -> PlainTable:
     tidying = Tidying(
         store, _CLOCK, StoreRetention(), lambda work: background.run(one_patience()(work))
     )
-    return PlainTable(store, _CLOCK, FAR, tidying, store.patience)
+    return PlainTable(store, _CLOCK, tidying, store.patience, is_far=True)
 
 
 #: The bytes that are kept free, or this part of a small disk.

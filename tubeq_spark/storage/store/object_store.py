@@ -1,4 +1,4 @@
-"""The files of one table on an object store.
+"""The files of one table on an object store, and its bucket: clients, threads and contents in memory, which tables share.
 
 Requests that only read, and those that write files which no commit names yet, are repeated as long as `Patience`
 allows. A conditional PUT is never repeated, because only the caller can find out its outcome.
@@ -7,23 +7,37 @@ allows. A conditional PUT is never repeated, because only the caller can find ou
 from __future__ import annotations
 
 import io
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 import pyarrow as pa
 from obstore import exceptions
+from obstore.store import ObjectStore as Client
+from obstore.store import from_url
 
-from tubeq_spark.storage.store.bucket import PART, Bucket
-from tubeq_spark.storage.store.error_text import text_of
-from tubeq_spark.storage.store.store import Entry, ExistsError, Patience, RequestError, patiently
+from tubeq_spark.storage.store.error_text import is_of_file, request_error, text_of
+from tubeq_spark.storage.store.store import (
+    Entry,
+    ExistsError,
+    Patience,
+    RequestError,
+    carried,
+    impatient,
+    patiently,
+)
+from tubeq_spark.storage.store.store_options import credential_provider, for_client, with_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from obstore import ObjectMeta
-    from obstore.store import ObjectStore as Client
+
+    from tubeq_spark.storage.store.store_options import RenewedOptions
 
 
 T = TypeVar("T")
@@ -46,12 +60,127 @@ def _joined(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
+#: Objects that are larger are sent in parts of this many bytes.
+PART = 16 << 20
+#: How many requests are under way at the same time for one thread.
+_TOGETHER = 16
+#: Bytes of objects that are cached in memory.
+_CACHED = 64 << 20
+
+
+class Bucket:
+    """The objects of one bucket or container. Thread-safe."""
+
+    def __init__(self, uri: str, options: RenewedOptions) -> None:
+        """Use the bucket at a URI, which is reached by these options."""
+        self.uri, self._options = uri, options
+        #: Clients by their time limits, and the options that they were made of.
+        self._clients: dict[str | None, Client] = {}
+        self._made_of: Mapping[str, str] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
+        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
+
+    def send(self, key: str, ask: Callable[[Client], T], size: int = 0) -> T:
+        """Send a request about a key that moves `size` bytes, once.
+
+        Raises:
+            FileNotFoundError: The object that should be read does not exist.
+            RequestError: The store fails.
+        """
+
+        def once(options: Mapping[str, str]) -> T:
+            try:
+                return ask(self._client(options, size))
+            except FileNotFoundError as error:
+                if is_of_file(error):
+                    raise
+                raise request_error(error, self.uri, key) from error
+            except exceptions.BaseError as error:
+                raise request_error(error, self.uri, key) from error
+
+        return self._options.tried(once)
+
+    def _client(self, given: Mapping[str, str], size: int) -> Client:
+        options = with_limits(given, min(size, PART))
+        limit = options.get("timeout")
+        with self._lock:
+            if given != self._made_of:
+                self._clients.clear()
+                self._made_of = given
+            client = self._clients.get(limit)
+            if client is None:
+                client = self._clients[limit] = client_of(self.uri, options)
+            return client
+
+    def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
+        """Call a function for several items at the same time. The threads share the patience of this one."""
+        some = list(items)
+        if len(some) < 2:
+            return [call(item) for item in some]
+        try:
+            begun = self._pool.map(carried(call), some)
+        except RuntimeError:
+            # After the end of the main thread no pool begins new work, while other threads go on.
+            return [call(item) for item in some]
+        return list(begun)
+
+    def beside(self, call: Callable[[], T]) -> Future[T] | None:
+        """Call a function while this thread goes on, and repeat none of its requests; `None` if the pool has ended."""
+        with suppress(RuntimeError):
+            return self._pool.submit(impatient(call))
+        return None
+
+    def cached(self, key: str) -> bytes | None:
+        """The content of an object from memory; `None` if it is not there."""
+        with self._lock:
+            content = self._contents.get(key)
+            if content is not None:
+                self._contents.move_to_end(key)
+            return content
+
+    def cache(self, key: str, content: bytes) -> None:
+        """Cache the content of an object that never changes."""
+        with self._lock:
+            self._bytes += len(content) - len(self._contents.pop(key, b""))
+            self._contents[key] = content
+            while self._bytes > _CACHED:
+                self._bytes -= len(self._contents.popitem(last=False)[1])
+
+    def close(self) -> None:
+        """End the threads, and forget what was cached."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._contents.clear()
+            self._bytes = 0
+
+
+def client_of(uri: str, options: Mapping[str, str]) -> Client:
+    """A client that repeats nothing.
+
+    Raises:
+        RequestError: An option is unknown, or has a wrong value.
+    """
+    client, config = for_client(options)
+    further: Any = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(0)}}
+    provider = credential_provider(uri, options)
+    if provider is not None:
+        further["credential_provider"] = provider
+    given: Any = config
+    try:
+        return from_url(uri, config=given, client_options=client, **further)  # type: ignore[call-overload, no-any-return]
+    except (exceptions.BaseError, ValueError) as error:
+        raise request_error(error, uri, "") from error
+
+
 class ObjectStore:
     """The files whose keys begin with a prefix, as a `Store`."""
 
     def __init__(self, bucket: Bucket, prefix: str, patience: Patience) -> None:
         """Use them. Requests are repeated for as long as `patience` allows."""
         self._bucket, self._prefix, self.patience = bucket, prefix, patience
+        self.together, self.beside = bucket.together, bucket.beside
 
     def __str__(self) -> str:
         return _joined(self._bucket.uri, self._prefix)
@@ -120,14 +249,6 @@ class ObjectStore:
         keys = [_joined(self._prefix, name) for name in names]
         with suppress(FileNotFoundError):
             self._send(", ".join(names[:1]), lambda client, _: obstore.delete(client, keys))
-
-    def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
-        """Call a function for several items at the same time. The threads share the patience of this one."""
-        return self._bucket.together(call, items)
-
-    def beside(self, call: Callable[[], T]) -> Future[T] | None:
-        """Call a function while this thread goes on, and repeat none of its requests."""
-        return self._bucket.beside(call)
 
     def open_file(self, name: str, size: int) -> pa.NativeFile:
         """Open a file: a small one is read as a whole, of a large one only the parts that are needed."""
