@@ -16,14 +16,14 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import repeated, table_of, whole
 from tubeq_spark.storage.expression import (
     FAIL,
-    Greatest,
-    Moment,
-    Quotient,
     all_of,
     any_of,
     at,
     case,
+    greatest_of,
     literal,
+    moment,
+    quotient,
     row,
     small,
 )
@@ -234,5 +234,5 @@ def lease_end(lease: NewLease, ttr: Expression) -> Expression:
     """The end of a lease that begins now; never if its ttr is NULL."""
     length = ttr
     if lease.headroom_us:
-        length = Greatest((ttr, ttr - Quotient(ttr, UNNOTICED) + lease.headroom_us))
-    return Moment(literal(lease.at_us) + length)
+        length = greatest_of(ttr, ttr - quotient(ttr, UNNOTICED) + lease.headroom_us)
+    return moment(literal(lease.at_us) + length)

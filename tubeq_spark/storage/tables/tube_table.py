@@ -17,7 +17,6 @@ from tubeq_spark.storage.expression import (
     Case,
     Expression,
     Mapped,
-    Quotient,
     Row,
     Type,
     all_of,
@@ -26,6 +25,7 @@ from tubeq_spark.storage.expression import (
     integer,
     literal,
     null,
+    quotient,
     row,
     small,
 )
@@ -80,8 +80,8 @@ def is_older(newest: Mapping[int, int], of: Row = _ROW) -> Expression:
 
 
 def _slot(of: Row) -> Expression:
-    return Quotient(of.task_id, 1 << POSITION_BITS) - (
-        Quotient(of.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
+    return quotient(of.task_id, 1 << POSITION_BITS) - (
+        quotient(of.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
     )
 
 
