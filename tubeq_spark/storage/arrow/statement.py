@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +20,6 @@ from tubeq_spark.storage.arrow.by_row import (
 from tubeq_spark.storage.arrow.columns import (
     are_in,
     array,
-    counted,
     distinct,
     empty,
     flat,
@@ -33,15 +33,15 @@ from tubeq_spark.storage.arrow.columns import (
 from tubeq_spark.storage.arrow.evaluate import column, holds, of_table
 from tubeq_spark.storage.arrow.select import numbered
 from tubeq_spark.storage.engine import EngineError, Outcome
-from tubeq_spark.storage.expression import STALE, TRUE, Column, Fail, Literal, Type, case, null, row
+from tubeq_spark.storage.expression import STALE, TRUE, Call, Case, Fail, Type, case, null, row
 from tubeq_spark.storage.statement import MOST_NAMED, Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.arrow.evaluate import Values
-    from tubeq_spark.storage.expression import Call, Expression
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
 #: The column of a change feed that says how a row was changed.
@@ -49,8 +49,6 @@ KIND = "_change_type"
 #: The column with the number of the clause that applies to a row.
 _CHOSEN = "tubeq_clause"
 _T = row("t")
-#: A mask of no rows.
-_NO_MASK = array([], pa.bool_())
 #: The source of a statement that has no source rows of its own.
 _ONE_ROW = pa.table({"one": array([1], pa.int64())})
 
@@ -206,14 +204,13 @@ class Applied:
         self._rows, self._by, self.inserted = rows, by, inserted
         self.affected = Affected(inserted.num_rows)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
-        none = empty(rows.schema)
-        self._places, self._before, self._after, self._is_removed = places[:0], none, none, _NO_MASK
-        if changed is not None and (changed.updated or changed.removed):
+        self._places, self._after = places[:0], empty(rows.schema)
+        self._before, self._are_removed = self._after, list[bool]()
+        if changed is not None and changed.are_removed:
             self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
-            self._places = _where(places, changed.is_touched)
+            self._places = kept(places, changed.touched)
             self._before = kept(rows, self._places)
-            self._is_removed = _where(changed.is_removed, changed.is_touched)
-            self._after = changed.after
+            self._after, self._are_removed = changed.after, changed.are_removed
 
     def partitions(self) -> set[Partition]:
         """The partitions of the changed rows, before and afterwards."""
@@ -233,11 +230,14 @@ class Applied:
 
     def feed(self) -> pa.Table:
         """The changed rows for Delta's change feed; an updated one twice, as it was and as it is."""
+        stays, goes = (
+            _indexes(removed is wanted for removed in self._are_removed) for wanted in (False, True)
+        )
         parts = {
             "insert": self.inserted,
-            "update_preimage": _where(self._before, pc.invert(self._is_removed)),
+            "update_preimage": kept(self._before, stays),
             "update_postimage": self._after,
-            "delete": _where(self._before, self._is_removed),
+            "delete": kept(self._before, goes),
         }
         return pa.concat_tables([of_kind(part, kind) for kind, part in parts.items()])
 
@@ -253,15 +253,15 @@ class _Changed:
 
     Attributes:
         after: The rows of which a clause has set columns.
-        is_touched: Whether a clause applies to a row.
-        is_removed: Whether it removes the row.
+        touched: The indexes of the rows to which a clause applies.
+        are_removed: Whether it removes each of these.
         updated: The number of changed rows, without rows of ended tasks that stay for the change feed.
         removed: The number of removed ones, with these rows.
     """
 
     after: pa.Table
-    is_touched: pa.Array
-    is_removed: pa.Array
+    touched: pa.Array
+    are_removed: list[bool]
     updated: int
     removed: int
 
@@ -272,48 +272,76 @@ def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Chan
     Raises:
         RefusedError: A row would get `FAIL`.
     """
-    whens = [(TRUE if clause.when is None else clause.when, n) for n, clause in enumerate(clauses)]
-    # The number of the first clause that applies to each row; NULL if none does.
-    chosen = _Pairs(rows, source).column(case(*whens, other=null(Type.BIGINT)), pa.int64())
-    counts = {n: count for n, count in counted(chosen).items() if n is not None}
-    sets = {n: values for n in counts if (values := clauses[n].sets) is not None}
+    chosen = _chosen(clauses, _Pairs(rows, source))
+    counts = Counter(chosen)
+    sets = {
+        n: clauses[n].sets or {} for n in counts if n is not None and clauses[n].sets is not None
+    }
     if any(isinstance(value, Fail) for values in sets.values() for value in values.values()):
         raise RefusedError
-    is_set = pc.is_in(chosen, value_set=array([*sets], pa.int64()))
-    rows, source = _where(rows, is_set), _where(source, is_set)
-    pairs = _Pairs(rows.append_column(_CHOSEN, _where(chosen, is_set)), source)
-    columns = rows.columns
-    for name in dict.fromkeys(name for values in sets.values() for name in values):
-        each = [(_T[_CHOSEN] == n, values.get(name, _T[name])) for n, values in sets.items()]
-        value = each[0][1] if len(each) == 1 else case(*each)
-        place = rows.schema.get_field_index(name)
-        columns[place] = pairs.column(value, rows.schema.field(place).type)
-    after = pa.Table.from_arrays(columns, schema=rows.schema)
-    gone = [n for n in counts if clauses[n].sets is None]
-    is_removed = pc.is_in(chosen, value_set=array(gone, pa.int64()))
-    removed = sum(count for n, count in counts.items() if clauses[n].removes)
-    return _Changed(after, chosen.is_valid(), is_removed, sum(counts.values()) - removed, removed)
+    if len(sets) < len(counts):
+        are_set = _indexes(n in sets for n in chosen)
+        rows, source = kept(rows, are_set), kept(source, are_set)
+    schema, columns = rows.schema, rows.columns
+    if len(sets) > 1:
+        numbers = array([n for n in chosen if n in sets], pa.int64())
+        rows = rows.append_column(_CHOSEN, numbers)
+    pairs = _Pairs(rows, source)
+    for name, value in _values(sets).items():
+        place = schema.get_field_index(name)
+        columns[place] = pairs.column(value, schema.field(place).type)
+    after = pa.Table.from_arrays(columns, schema=schema)
+    are_removed = [clauses[n].sets is None for n in chosen if n is not None]
+    removed = sum(counts[n] for n in counts if n is not None and clauses[n].removes)
+    touched = _indexes(n is not None for n in chosen)
+    return _Changed(after, touched, are_removed, len(touched) - removed, removed)
+
+
+def _indexes(mask: Iterable[bool]) -> pa.Array:
+    """The indexes at which a mask is true."""
+    return array([n for n, holds in enumerate(mask) if holds], pa.int64())
+
+
+def _chosen(clauses: Sequence[Clause], pairs: _Pairs) -> list[int | None]:
+    """The number of the first clause that applies to each pair; `None` if none does."""
+    if clauses and clauses[0].when is None:
+        return [0] * pairs.count
+    whens = [(TRUE if clause.when is None else clause.when, n) for n, clause in enumerate(clauses)]
+    found: list[int | None] = pairs.column(
+        case(*whens, other=null(Type.BIGINT)), pa.int64()
+    ).to_pylist()
+    return found
+
+
+def _values(sets: Mapping[int, Mapping[str, Expression]]) -> Mapping[str, Expression]:
+    """The values of the set columns, of rows that have the numbers of their clauses if there are several clauses."""
+    if len(sets) == 1:
+        return next(iter(sets.values()))
+    names = dict.fromkeys(name for values in sets.values() for name in values)
+    return {
+        name: case(*((_T[_CHOSEN] == n, values.get(name, _T[name])) for n, values in sets.items()))
+        for name in names
+    }
 
 
 class _Pairs:
     """Rows of the table, each with its source row."""
 
     def __init__(self, rows: pa.Table, source: pa.Table) -> None:
-        self._rows, self._source = rows, source
+        self.count = rows.num_rows
         self._few, self._few_source = FewRows(rows), FewRows(source)
+        of_rows, of_source = of_table(rows), of_table(source)
+        self._lookup = lambda of, name: (of_source if of == "s" else of_rows)(of, name)
 
     def column(self, value: Expression, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-        """The value of each pair; computed values of a few pairs are computed row by row."""
-        count = self._rows.num_rows
-        if are_few(count) and not isinstance(value, (Column, Literal)):
+        """The value of each pair; those of a few pairs that need more than one kernel are computed row by row."""
+        is_deep = isinstance(value, Case) or (isinstance(value, Call) and len(value.parts) > 1)
+        if is_deep and are_few(self.count):
             with suppress(NotByRowError):
                 few, source = self._few, self._few_source
-                pairs = [few.row(place, source, place) for place in range(count)]
+                pairs = [few.row(place, source, place) for place in range(self.count)]
                 return array_of([value_of(value, pair) for pair in pairs], kind)
-        of_rows, of_source = of_table(self._rows), of_table(self._source)
-        return column(
-            value, lambda of, name: (of_source if of == "s" else of_rows)(of, name), kind, count
-        )
+        return column(value, self._lookup, kind, self.count)
 
 
 def _where(rows: pa.Table | pa.Array, mask: Values) -> pa.Table | pa.Array:
