@@ -121,16 +121,16 @@ class DataFusionRenderer(Renderer):
     def expression(self, expression: Expression) -> str:  # noqa: PLR0911  (one of each)
         """The text of an expression."""
         match expression:
-            case nodes.Quotient(part, by):
-                return f"{self.operand(part)} / {by}"
-            case nodes.Length(part):
+            case nodes.Call("DIV", (part, by)):
+                return f"{self.operand(part)} / {self.expression(by)}"
+            case nodes.Call("length", (part,)):
                 return f"character_length({self.expression(part)})"
-            case nodes.Seconds(part):
+            case nodes.Call("seconds", (part,)):
                 amount = self.operand(part)
                 return f"CAST({amount} AS DOUBLE) / CAST({US} AS DOUBLE)"
-            case nodes.Micros(part):
+            case nodes.Call("micros", (part,)):
                 return f"CAST({self.expression(part)} AS BIGINT)"
-            case nodes.Moment(part):
+            case nodes.Call("moment", (part,)):
                 return self.moment(self.expression(part))
             case Struct(fields):
                 values = (f"'{name}', {self.expression(value)}" for name, value in fields.items())

@@ -121,7 +121,7 @@ class Place:
         return [tuple(row[name] for name in names) for row in found]
 
     def version(self, table: str) -> int:
-        return int(self.engine.tables.history_rows(table, 1)[0]["version"])
+        return self.engine.tables.newest(table).version
 
 
 def opened(place: Path | str, **settings: Any) -> Queue:

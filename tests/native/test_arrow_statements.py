@@ -19,7 +19,7 @@ from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
     TRUE,
-    Compared,
+    Call,
     Expression,
     Type,
     case,
@@ -93,7 +93,7 @@ def changed(statement: Statement, rows: pa.Table) -> Changed:
 
 
 def merge(
-    on: Sequence[Compared],
+    on: Sequence[Call],
     changes: Sequence[Clause],
     values: Sequence[Sequence[Any]],
     inserts: Sequence[Clause] = (),
@@ -129,7 +129,7 @@ SOME = tasks((1, "a"), (2, None), (3, "b"), (None, "a"))
     }.values(),
 )  # fmt: skip
 def test_rows_when_keys_are_null_match_as_in_sql(
-    on: Sequence[Compared], where: Expression | None, expected: list[int | None]
+    on: Sequence[Call], where: Expression | None, expected: list[int | None]
 ) -> None:
     source = [(1, "a"), (None, None)] if on else [(1, "a")]
     assert changed(merge(on, MOVE, source, where=where), SOME).moved == expected

@@ -85,8 +85,8 @@ def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Plac
         place.put(5, [50])
     assert outcome_of(failed.value) is Outcome.CONFLICT
     assert place.engine.tables.properties(place.tube)[schema.FENCE] == "1"
-    (newest,) = place.engine.tables.history_rows(place.tube, 1)
-    assert newest["operation"] == "SET TBLPROPERTIES"
+    (newest,) = place.engine.tables.commits(place.tube, 1)
+    assert newest.statement == "SET TBLPROPERTIES"
     assert place.engine.tables.properties(place.tube).get("tubeq.nothing") is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
 from tubeq_spark.clock import to_us
 from tubeq_spark.storage.engine import EngineError, is_missing_table
-from tubeq_spark.storage.expression import Column, Micros, row
+from tubeq_spark.storage.expression import Column, micros, row
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.engine import NativeEngine
@@ -103,11 +103,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     directories: list[str] = []
     read = small_files._read
 
-    def noted(
-        table: PlainTable, file: DataFile, schema: pa.Schema, at_most: int | None = None
-    ) -> Iterator[pa.Table]:
+    def noted(table: PlainTable, file: DataFile, *how: Any) -> Iterator[pa.Table]:
         directories.append(file.path.split("/")[0])
-        return read(table, file, schema, at_most)
+        return read(table, file, *how)
 
     monkeypatch.setattr(small_files, "_read", noted)
     # Otherwise what was written is kept.
@@ -160,9 +158,11 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
     asked: list[list[str]] = []
     read = small_files._read
 
-    def noted(table: PlainTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
-        asked.append(schema.names)
-        return read(table, file, schema)
+    def noted(
+        table: PlainTable, file: DataFile, schema: pa.Schema, known: Any
+    ) -> Iterator[pa.Table]:
+        asked.append([name for name in schema.names if name not in known])
+        return read(table, file, schema, known)
 
     monkeypatch.setattr(small_files, "_read", noted)
     query = select(place.tube, "segment", "task_id", "utube", order=["task_id"])
@@ -198,7 +198,7 @@ def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Pa
     )
     convert_to_deltalake(place)
 
-    columns = {"at": Micros(Column("at")), "inner": Micros(Column("at", "inner"))}
+    columns = {"at": micros(Column("at")), "inner": micros(Column("at", "inner"))}
     found = NativeEngine().arrow(Select(path_table(str(place)), columns))
 
     assert found.to_pylist() == [{"at": to_us(at), "inner": to_us(at)} for at in far]

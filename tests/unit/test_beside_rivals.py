@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tubeq_spark.model.takes import segments_of_group
-from tubeq_spark.storage.rows import FileInOrder, ToldFile
+from tubeq_spark.storage.rows import ToldFile
 from tubeq_spark.storage.tables.counts import UntoldError, ready_segments
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
@@ -55,14 +56,14 @@ def test_beginning_when_a_session_has_lost_is_another_one_at_some_time() -> None
     )
 
 
-def file(segment: int, *least: int, rows: int = 5, **values: Any) -> FileInOrder:
+def file(segment: int, *least: int, rows: int = 5, **values: Any) -> ToldFile:
     """A file of ready tasks, whose least position is given: its priority and its id."""
     moment = values.pop("next_event", None)
     told = {"tube": TUBE, "segment": segment, "state": "r", "pri": least[0]} | values
-    return FileInOrder(least, ToldFile(rows, told, {"next_event": moment}))
+    return ToldFile(rows, told, {"next_event": moment}, least)
 
 
-def segments(*files: FileInOrder) -> list[int]:
+def segments(*files: ToldFile) -> list[int]:
     return [segment for segment, _ in ready_segments(files, TUBE, NOW)[1]]
 
 
@@ -89,9 +90,7 @@ def test_heads_when_a_higher_priority_may_wait_in_a_file_are_none_of_the_lower(m
 OTHERS = {
     "lower priorities": file(2, 0, 1, pri=None),
     "another tube": file(2, 0, 1, tube=TUBE - 1),
-    "own rows": FileInOrder(
-        None, ToldFile(1, {"tube": TUBE, "segment": SEGMENT_0, "state": None}, {})
-    ),
+    "own rows": ToldFile(1, {"tube": TUBE, "segment": SEGMENT_0, "state": None}, {}),
 }
 
 
@@ -102,6 +101,6 @@ def test_heads_when_a_file_has_other_rows_leave_it_out(said: str) -> None:
 
 def test_heads_when_a_tube_has_no_priorities_compare_none_and_without_bounds_are_not_told() -> None:
     told = ToldFile(5, {"tube": TUBE, "segment": 3, "state": "r"}, {})
-    assert ready_segments([FileInOrder((1,), told)], TUBE, NOW) == ((), [(3, 5)])
+    assert ready_segments([replace(told, least=(1,))], TUBE, NOW) == ((), [(3, 5)])
     with pytest.raises(UntoldError):
-        ready_segments([FileInOrder(None, told)], TUBE, NOW)
+        ready_segments([told], TUBE, NOW)

@@ -15,7 +15,7 @@ from tubeq_spark.clock import to_us
 from tubeq_spark.storage import location
 from tubeq_spark.storage.expression import (
     TRUE,
-    Compared,
+    Call,
     Literal,
     Type,
     at,
@@ -112,9 +112,9 @@ TABLE = TubeTable("t", 1, ("pri", "task_id"))
 
 def read(text: str) -> Expression:
     found = condition_of(text, shown(TaskState.BURIED, typed=False))
-    assert isinstance(found, Compared)
-    assert (found.sign, found.right) == ("<=>", TRUE)
-    return found.left
+    assert isinstance(found, Call)
+    assert (found.function, found.parts[1]) == ("<=>", TRUE)
+    return found.parts[0]
 
 
 READ = {

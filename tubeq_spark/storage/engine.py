@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
+    from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -177,8 +177,11 @@ class Tables(Protocol):
             f"and {uri} is not there"
         )
 
-    def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """The log's statistics of all data files of a tube; `None` if they are not cheap to get, or a file is bad."""
+    def told_files(self, table: str, order: Sequence[str] = ()) -> Iterable[ToldFile] | None:
+        """The log's statistics of all data files of a tube, sorted by the lower bounds of integer columns.
+
+        They are read one by one. `None`: they are not cheap to get, or a file is bad.
+        """
         return None
 
     def rivals(self, table: str) -> int:
@@ -187,10 +190,6 @@ class Tables(Protocol):
         This reads nothing.
         """
         return 0
-
-    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """The data files of a tube, sorted by the log's statistics of integer columns; `None` as for `told_files`."""
-        return None
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of small segments of a tube, by their known data files, if it is cheap to get; else 0.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -44,30 +45,30 @@ class Expression:
     def __bool__(self) -> bool:
         raise TypeError("an expression is neither true nor false; combine conditions by &, | and ~")
 
-    def __eq__(self, other: Value) -> Compared:  # type: ignore[override]
-        return Compared("=", self, literal(other))
+    def __eq__(self, other: Value) -> Call:  # type: ignore[override]
+        return Call("=", self, literal(other))
 
-    def __ne__(self, other: Value) -> Compared:  # type: ignore[override]
-        return Compared("<>", self, literal(other))
+    def __ne__(self, other: Value) -> Call:  # type: ignore[override]
+        return Call("<>", self, literal(other))
 
-    def __lt__(self, other: Value) -> Compared:
-        return Compared("<", self, literal(other))
+    def __lt__(self, other: Value) -> Call:
+        return Call("<", self, literal(other))
 
-    def __le__(self, other: Value) -> Compared:
-        return Compared("<=", self, literal(other))
+    def __le__(self, other: Value) -> Call:
+        return Call("<=", self, literal(other))
 
-    def __gt__(self, other: Value) -> Compared:
-        return Compared(">", self, literal(other))
+    def __gt__(self, other: Value) -> Call:
+        return Call(">", self, literal(other))
 
-    def __ge__(self, other: Value) -> Compared:
-        return Compared(">=", self, literal(other))
+    def __ge__(self, other: Value) -> Call:
+        return Call(">=", self, literal(other))
 
-    def __mul__(self, other: Value) -> Combined:
-        return Combined("*", self, literal(other))
+    def __mul__(self, other: Value) -> Call:
+        return Call("*", self, literal(other))
 
-    def same_as(self, other: Value) -> Compared:
+    def same_as(self, other: Value) -> Call:
         """Whether the two are equal, or both NULL; never NULL itself."""
-        return Compared("<=>", self, literal(other))
+        return Call("<=>", self, literal(other))
 
     def __and__(self, other: Expression) -> Expression:
         return all_of(self, other)
@@ -75,22 +76,22 @@ class Expression:
     def __or__(self, other: Expression) -> Expression:
         return any_of(self, other)
 
-    def __invert__(self) -> Expression:
-        return Not(self)
+    def __invert__(self) -> Call:
+        return Call("NOT", self)
 
-    def __add__(self, other: Value) -> Combined:
-        return Combined("+", self, literal(other))
+    def __add__(self, other: Value) -> Call:
+        return Call("+", self, literal(other))
 
-    def __sub__(self, other: Value) -> Combined:
-        return Combined("-", self, literal(other))
+    def __sub__(self, other: Value) -> Call:
+        return Call("-", self, literal(other))
 
-    def is_null(self) -> IsNull:
+    def is_null(self) -> Call:
         """Whether the value is NULL."""
-        return IsNull(self)
+        return Call("IS NULL", self)
 
-    def is_not_null(self) -> IsNull:
+    def is_not_null(self) -> Call:
         """Whether the value is not NULL."""
-        return IsNull(self, negated=True)
+        return Call("IS NOT NULL", self)
 
     def is_in(self, values: Iterable[Value]) -> In:
         """Whether the value is one of at least one literal."""
@@ -128,45 +129,51 @@ class Literal(Expression):
     is_small: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compared(Expression):
-    """A comparison by `=`, `<>`, `<`, `<=`, `>`, `>=` or `<=>`."""
+class Call(Expression):
+    """A function or an operator of SQL over some values.
 
-    sign: str
-    left: Expression
-    right: Expression
+    Each renderer has a table of them. A number that is too large for its type makes an engine fail.
 
+    Attributes:
+        function: An operator by its sign in SQL: a comparison, AND, OR, NOT, IS NULL, IS NOT NULL, LIKE, `+`, `-`, `*` or
+            DIV; or the name of a function below.
+        parts: The values.
+    """
 
-@dataclass(frozen=True, slots=True, eq=False)
-class And(Expression):
-    """All conditions hold."""
+    __slots__ = __match_args__ = ("function", "parts")
 
-    parts: tuple[Expression, ...]
+    def __init__(self, function: str, *parts: Expression) -> None:
+        self.function, self.parts = function, parts
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Or(Expression):
-    """One of the conditions holds."""
-
-    parts: tuple[Expression, ...]
+    def __invert__(self) -> Call:
+        opposite = _OPPOSITES.get(self.function)
+        return Call("NOT", self) if opposite is None else Call(opposite, *self.parts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Not(Expression):
-    """A condition does not hold."""
+_OPPOSITES = {"IS NULL": "IS NOT NULL", "IS NOT NULL": "IS NULL"}
 
-    part: Expression
+#: The greatest of some values, ignoring NULLs; NULL if all are NULL.
+greatest_of = partial(Call, "greatest")
+#: A timestamp as microseconds since 1970, and the opposite.
+micros, moment = partial(Call, "micros"), partial(Call, "moment")
+#: A text in lower case; engines differ in characters that are not ASCII.
+lower = partial(Call, "lower")
+#: The number of characters of a text.
+length = partial(Call, "length")
+#: The part of a text before its first slash; all of it if it has none.
+before = partial(Call, "before")
+#: A duration in microseconds as a DOUBLE of seconds.
+seconds = partial(Call, "seconds")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IsNull(Expression):
-    """Whether a value is NULL, or is not."""
+def quotient(part: Expression, by: int) -> Call:
+    """The integer part of a quotient by a number."""
+    return Call("DIV", part, literal(by))
 
-    part: Expression
-    negated: bool = False
 
-    def __invert__(self) -> IsNull:
-        return IsNull(self.part, not self.negated)
+def like(part: Expression, pattern: str) -> Call:
+    """Whether a text matches a pattern of LIKE. A backslash before `%` or `_` makes it a plain character."""
+    return Call("LIKE", part, literal(pattern))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,80 +191,6 @@ class Case(Expression):
 
     branches: tuple[tuple[Expression, Expression], ...]
     other: Expression | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Combined(Expression):
-    """A sum (`+`), a difference (`-`) or a product (`*`) of numbers; engines fail if it is too large."""
-
-    sign: str
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Quotient(Expression):
-    """The integer part of a quotient by a number."""
-
-    part: Expression
-    by: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Greatest(Expression):
-    """The greatest of some values, ignoring NULLs; NULL if all are NULL."""
-
-    parts: tuple[Expression, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Micros(Expression):
-    """A timestamp as microseconds since 1970."""
-
-    part: Expression
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Moment(Expression):
-    """Microseconds since 1970 as a timestamp."""
-
-    part: Expression
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lower(Expression):
-    """A text in lower case; engines differ in characters that are not ASCII."""
-
-    part: Expression
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Like(Expression):
-    """Whether a text matches a pattern of LIKE. A backslash before `%` or `_` makes it a plain character."""
-
-    part: Expression
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Length(Expression):
-    """The number of characters of a text."""
-
-    part: Expression
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Before(Expression):
-    """The part of a text before its first slash; all of it if it has none."""
-
-    part: Expression
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Seconds(Expression):
-    """A duration in microseconds as a DOUBLE of seconds."""
-
-    part: Expression
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -346,18 +279,16 @@ def case(*branches: tuple[Expression, Value], other: Value | None = None) -> Exp
 
 def all_of(*parts: Expression) -> Expression:
     """All of at least one condition hold."""
-    flat = _flat(parts, And)
-    return flat[0] if len(flat) == 1 else And(flat)
+    return _joined("AND", parts)
 
 
 def any_of(*parts: Expression) -> Expression:
     """One of at least one condition holds."""
-    flat = _flat(parts, Or)
-    return flat[0] if len(flat) == 1 else Or(flat)
+    return _joined("OR", parts)
 
 
-def _flat(parts: Sequence[Expression], kind: type[And | Or]) -> tuple[Expression, ...]:
+def _joined(sign: str, parts: Sequence[Expression]) -> Expression:
     flat: list[Expression] = []
     for part in parts:
-        flat += part.parts if isinstance(part, kind) else (part,)
-    return tuple(flat)
+        flat += part.parts if isinstance(part, Call) and part.function == sign else (part,)
+    return flat[0] if len(flat) == 1 else Call(sign, *flat)

@@ -175,35 +175,23 @@ def has_aggregates(select: Select) -> bool:
 
 def aggregate_of(value: Expression) -> Aggregate | None:
     """The aggregate in a value, perhaps as microseconds; `None` if the value is that of any row of the group."""
-    if isinstance(value, nodes.Micros):
-        value = value.part
-    return value if isinstance(value, Aggregate) else None
+    match value:
+        case nodes.Call("micros", (Aggregate() as aggregate,)):
+            return aggregate
+        case _:
+            return value if isinstance(value, Aggregate) else None
 
 
 #: All nodes. A function that takes an expression for this, and forgets one, does not pass the type checker.
 Node: TypeAlias = (
     Aggregate
     | Among
-    | nodes.And
-    | nodes.Before
+    | nodes.Call
     | nodes.Case
     | nodes.Column
-    | nodes.Combined
-    | nodes.Compared
     | nodes.Fail
-    | nodes.Greatest
     | nodes.In
-    | nodes.IsNull
-    | nodes.Length
-    | nodes.Like
     | nodes.Literal
-    | nodes.Lower
-    | nodes.Micros
-    | nodes.Moment
-    | nodes.Not
-    | nodes.Or
-    | nodes.Quotient
-    | nodes.Seconds
     | Struct
 )
 

@@ -25,7 +25,7 @@ from tubeq_spark.storage.arrow.columns import (
     taken,
 )
 from tubeq_spark.storage.arrow.select import matching
-from tubeq_spark.storage.expression import Column, Micros, Moment, Type, case, integer, literal, row
+from tubeq_spark.storage.expression import Column, Type, case, integer, literal, micros, moment, row
 from tubeq_spark.storage.query import of_utubes
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _MOMENTS = {"created", "next_event", "expires_at", "since"}
 #: The selected expression of each attribute of a StoredTask, in their order.
 COLUMNS: Final[Mapping[str, Expression]] = {
-    f.name: Micros(Column(f.name))
+    f.name: micros(Column(f.name))
     if f.name in _MOMENTS
     else Column("claim" if f.name == "take_id" else f.name)
     for f in fields(StoredTask)
@@ -109,7 +109,7 @@ def stored_values(tube: int, of: str = "") -> Mapping[str, Expression]:
     """The columns of a new row of a tube, from a row to put (columns of `INSERTED`), which has times in microseconds."""
     source = row(of)
     values: dict[str, Expression] = {
-        name: Moment(source[name]) if name in _MOMENTS else source[name] for name in INSERTED
+        name: moment(source[name]) if name in _MOMENTS else source[name] for name in INSERTED
     }
     of_tube = case((source.state == KEPT_KEY, literal(-tube)), other=literal(tube))
     return values | {"tube": of_tube, "attempts": integer(0), "since": values["created"]}
@@ -227,24 +227,13 @@ class ToldFile:
         values: The values of columns that have the same value in all rows, if the log has them.
         least_us: The lower bounds of columns with moments, in microseconds, if the log has them; `None` for a
             column with only NULLs.
+        least: The lower bounds of the columns of the order in which files were asked for; `None` if they are not known.
     """
 
     rows: int | None
     values: Mapping[str, int | str | None]
     least_us: Mapping[str, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class FileInOrder:
-    """A data file in a sorted list of files.
-
-    Attributes:
-        least: The lower bounds of the columns of the order; `None` if they are not known.
-        told: The statistics of the file.
-    """
-
-    least: tuple[int, ...] | None
-    told: ToldFile
+    least: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.takes import TakeRequest
-    from tubeq_spark.storage.expression import Compared, Expression
+    from tubeq_spark.storage.expression import Call, Expression
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Shape
 
@@ -162,7 +162,7 @@ class Statement:
     changes: Sequence[Clause] = ()
     inserts: Sequence[Clause] = ()
     where: Expression | None = None
-    on: Sequence[Compared] = ()
+    on: Sequence[Call] = ()
     named: pa.Table | None = None
     new: Source | None = None
     by: str = "segment"

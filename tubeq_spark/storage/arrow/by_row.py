@@ -13,34 +13,21 @@ import pyarrow as pa
 
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
-from tubeq_spark.storage.expression import Type
-from tubeq_spark.storage.query import Among
+from tubeq_spark.storage.expression import Call, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import Clause
 
     #: Returns the value of a column in a row, by its alias ("" for none) and its name. Moments are microseconds.
     Read: TypeAlias = Callable[[str, str], Any]
+    #: The value of a call from its parts.
+    Computed: TypeAlias = Callable[[Sequence[Expression], Read], Any]
 
 #: At most this many rows are evaluated row by row.
 _FEW = 8
 _INT64 = range(-(1 << 63), 1 << 63)
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
 #: The types of literals and columns whose values Python compares as Arrow does.
 _LITERALS = {Type.BIGINT, Type.INT, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP}
 _COLUMNS = {ARROW_TYPES[kind] for kind in _LITERALS}
@@ -114,20 +101,16 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         raise NotByRowError(str(error)) from error
 
 
-def first_clause(clauses: Sequence[Clause], read: Read) -> Clause | None:
-    """The first clause that applies to a row; `None` if none does. Raises as `value_of`."""
-    for clause in clauses:
-        if clause.when is None or value_of(clause.when, read) is True:
-            return clause
-    return None
-
-
 def value_of(expression: Expression, read: Read) -> Any:
     """The value of an expression in a row; moments are microseconds.
 
     Raises:
         NotByRowError: Arrow must compute it.
     """
+    if isinstance(expression, Call):
+        called = _CALLS.get(expression.function)
+        if called is not None:
+            return called(expression.parts, read)
     computed = _COMPUTED.get(type(expression))
     if computed is None:
         raise NotByRowError(type(expression).__name__)
@@ -144,41 +127,47 @@ def _literal(of: nodes.Literal, _read: Read) -> Any:
     return of.value
 
 
-def _compared(of: nodes.Compared, read: Read) -> bool | None:
-    left, right = value_of(of.left, read), value_of(of.right, read)
-    if of.sign == "<=>":
-        return bool(left == right)
-    if left is None or right is None:
-        return None
-    return _COMPARISONS[of.sign](left, right)
-
-
-def _and(of: nodes.And, read: Read) -> bool | None:
-    return _decided(of.parts, read, by=False)
-
-
-def _or(of: nodes.Or, read: Read) -> bool | None:
-    return _decided(of.parts, read, by=True)
-
-
-def _decided(parts: Sequence[Expression], read: Read, *, by: bool) -> bool | None:
+def _decided(*, by: bool) -> Computed:
     """`by` if one of some conditions has this value, else NULL if one is NULL, else the opposite."""
-    found: bool | None = not by
-    for part in parts:
-        holds: bool | None = value_of(part, read)
-        if holds is by:
-            return by
-        found = None if holds is None else found
-    return found
+
+    def computed(parts: Sequence[Expression], read: Read) -> bool | None:
+        found: bool | None = not by
+        for part in parts:
+            holds: bool | None = value_of(part, read)
+            if holds is by:
+                return by
+            found = None if holds is None else found
+        return found
+
+    return computed
 
 
-def _not(of: nodes.Not, read: Read) -> bool | None:
-    holds = value_of(of.part, read)
-    return None if holds is None else not holds
+def _of_one(function: Callable[[Any], Any]) -> Computed:
+    """A function of one value, which knows NULL."""
+    return lambda parts, read: function(value_of(parts[0], read))
 
 
-def _is_null(of: nodes.IsNull, read: Read) -> bool:
-    return (value_of(of.part, read) is None) is not of.negated
+def _of_two(function: Callable[[Any, Any], Any]) -> Computed:
+    """A function of two values. It is NULL if one of them is."""
+
+    def computed(parts: Sequence[Expression], read: Read) -> Any:
+        left, right = parts
+        first, second = value_of(left, read), value_of(right, read)
+        return None if first is None or second is None else function(first, second)
+
+    return computed
+
+
+def _number(function: Callable[[int, int], int]) -> Computed:
+    """The same for a number, if it is no larger than Arrow's."""
+
+    def checked(left: int, right: int) -> int:
+        value = function(left, right)
+        if value not in _INT64:
+            raise NotByRowError("a number that is too large")
+        return value
+
+    return _of_two(checked)
 
 
 def _in(of: nodes.In, read: Read) -> bool | None:
@@ -191,16 +180,6 @@ def _in(of: nodes.In, read: Read) -> bool | None:
     return None if None in values else of.negated
 
 
-def _among(of: Among, read: Read) -> bool | None:
-    left = value_of(of.part, read)
-    if of.type is Type.STRING:
-        # Texts are compared as by `<=>`.
-        return left in of.values
-    if None in of.values:
-        raise NotByRowError("NULL among numbers")
-    return None if left is None else left in of.values
-
-
 def _case(of: nodes.Case, read: Read) -> Any:
     for when, value in of.branches:
         if value_of(when, read) is True:
@@ -208,52 +187,46 @@ def _case(of: nodes.Case, read: Read) -> Any:
     return None if of.other is None else value_of(of.other, read)
 
 
-def _combined(of: nodes.Combined, read: Read) -> int | None:
-    left, right = value_of(of.left, read), value_of(of.right, read)
-    if left is None or right is None:
-        return None
-    return _number(_ARITHMETIC[of.sign](left, right))
-
-
-def _number(value: int) -> int:
-    """A number, if it is no larger than Arrow's."""
-    if value not in _INT64:
-        raise NotByRowError("a number that is too large")
-    return value
-
-
-def _quotient(of: nodes.Quotient, read: Read) -> int | None:
-    value = value_of(of.part, read)
-    if value is None:
-        return None
+def _quotient(value: int, by: int) -> int:
     # Python rounds down, SQL towards 0.
-    whole = abs(value) // abs(of.by)
-    return _number(whole if (value < 0) == (of.by < 0) else -whole)
+    whole = abs(value) // abs(by)
+    return whole if (value < 0) == (by < 0) else -whole
 
 
-def _greatest(of: nodes.Greatest, read: Read) -> Any:
-    values = [value_of(part, read) for part in of.parts]
+def _same(parts: Sequence[Expression], read: Read) -> bool:
+    left, right = parts
+    return bool(value_of(left, read) == value_of(right, read))
+
+
+def _greatest(parts: Sequence[Expression], read: Read) -> Any:
+    values = [value_of(part, read) for part in parts]
     return max((value for value in values if value is not None), default=None)
-
-
-def _same(of: nodes.Micros | nodes.Moment, read: Read) -> Any:
-    return value_of(of.part, read)
 
 
 _COMPUTED: dict[type, Callable[[Any, Read], Any]] = {
     nodes.Column: _column,
     nodes.Literal: _literal,
-    nodes.Compared: _compared,
-    nodes.And: _and,
-    nodes.Or: _or,
-    nodes.Not: _not,
-    nodes.IsNull: _is_null,
     nodes.In: _in,
-    Among: _among,
     nodes.Case: _case,
-    nodes.Combined: _combined,
-    nodes.Quotient: _quotient,
-    nodes.Greatest: _greatest,
-    nodes.Micros: _same,
-    nodes.Moment: _same,
+}
+_CALLS: dict[str, Computed] = {
+    "AND": _decided(by=False),
+    "OR": _decided(by=True),
+    "NOT": _of_one(lambda part: None if part is None else not part),
+    "=": _of_two(operator.eq),
+    "<>": _of_two(operator.ne),
+    "<": _of_two(operator.lt),
+    "<=": _of_two(operator.le),
+    ">": _of_two(operator.gt),
+    ">=": _of_two(operator.ge),
+    "<=>": _same,
+    "IS NULL": _of_one(lambda part: part is None),
+    "IS NOT NULL": _of_one(lambda part: part is not None),
+    "+": _number(operator.add),
+    "-": _number(operator.sub),
+    "*": _number(operator.mul),
+    "DIV": _number(_quotient),
+    "greatest": _greatest,
+    "micros": _of_one(lambda moment: moment),
+    "moment": _of_one(lambda number: number),
 }

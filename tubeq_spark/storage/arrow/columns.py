@@ -112,7 +112,7 @@ def kept(rows: pa.Table | pa.Array | pa.ChunkedArray, places: pa.Array) -> Any:
 
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     """An array that repeats one value."""
-    return pa.repeat(scalar(value, kind), count)
+    return pa.nulls(count, kind) if value is None else pa.repeat(scalar(value, kind), count)
 
 
 def numbers_from_0(count: int) -> pa.Array:

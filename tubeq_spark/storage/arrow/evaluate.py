@@ -15,7 +15,7 @@ from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.query import Aggregate, Among, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Node
@@ -27,30 +27,19 @@ if TYPE_CHECKING:
 
 _FALSE = scalar(False, pa.bool_())  # noqa: FBT003  (the value is the point)
 _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
-_COMPARISONS = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 #: Longer texts are not cached.
 _SHORT = 64
-_ARITHMETIC = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 
 
 class NotByArrowError(Exception):
     """Arrow cannot compute a query or statement, or a file has another form than it should have."""
 
 
-def of_table(rows: pa.Table, constants: Mapping[str, pa.Scalar] | None = None) -> Lookup:
-    """A lookup of the columns of a table, for any alias; `constants` are columns with one value in all rows."""
-    known, schema = constants or {}, rows.schema
+def of_table(rows: pa.Table) -> Lookup:
+    """A lookup of the columns of a table, for any alias."""
+    schema = rows.schema
 
     def lookup(_alias: str, name: str) -> Values:
-        if name in known:
-            return known[name]
         place = schema.get_field_index(name)
         if place < 0:
             raise NotByArrowError(name)
@@ -88,7 +77,7 @@ def holds(condition: Expression, lookup: Lookup, count: int) -> pa.ChunkedArray 
     return pc.fill_null(column(condition, lookup, pa.bool_(), count), fill_value=_FALSE)
 
 
-def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, PLR0911, PLR0912  (one of each)
+def evaluate(expression: Expression, lookup: Lookup) -> Values:
     """The values of an expression. Raises as `column` does."""
     each: Node = expression  # type: ignore[assignment]
     match each:
@@ -96,19 +85,8 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return lookup(of, name)
         case nodes.Literal() as literal:
             return _literal(literal)
-        case nodes.Compared("<=>", left, right):
-            return _same(evaluate(left, lookup), evaluate(right, lookup))
-        case nodes.Compared(sign, left, right):
-            return _COMPARISONS[sign](evaluate(left, lookup), evaluate(right, lookup))
-        case nodes.And(parts):
-            return reduce(pc.and_kleene, (evaluate(part, lookup) for part in parts))
-        case nodes.Or(parts):
-            return reduce(pc.or_kleene, (evaluate(part, lookup) for part in parts))
-        case nodes.Not(part):
-            return pc.invert(evaluate(part, lookup))
-        case nodes.IsNull(part, negated):
-            value = evaluate(part, lookup)
-            return pc.is_valid(value) if negated else pc.is_null(value)
+        case nodes.Call(function, parts):
+            return _FUNCTIONS[function](*(evaluate(part, lookup) for part in parts))
         case nodes.In(part, values, negated):
             found = _is_one_of(evaluate(part, lookup), values)
             return pc.invert(found) if negated else found
@@ -116,29 +94,8 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             left, named = evaluate(part, lookup), array(list(wanted), ARROW_TYPES[kind])
             # Texts are compared as by `<=>`, numbers as by IN.
             return _found(left, named, matches_nulls=kind is Type.STRING)
-        case nodes.Combined(sign, left, right):
-            return _ARITHMETIC[sign](evaluate(left, lookup), evaluate(right, lookup))
-        case nodes.Quotient(part, by):
-            return pc.divide_checked(evaluate(part, lookup), scalar(by, pa.int64()))
         case nodes.Case(branches, other):
             return _case(branches, other, lookup)
-        case nodes.Greatest(parts):
-            return pc.max_element_wise(*(evaluate(part, lookup) for part in parts))
-        case nodes.Lower(part):
-            return pc.utf8_lower(evaluate(part, lookup))
-        case nodes.Like(part, pattern):
-            return pc.match_like(evaluate(part, lookup), pattern)
-        case nodes.Length(part):
-            return pc.utf8_length(evaluate(part, lookup))
-        case nodes.Before(part):
-            return pc.replace_substring_regex(evaluate(part, lookup), "(?s)/.*", "")
-        case nodes.Seconds(part):
-            seconds = pc.cast(evaluate(part, lookup), pa.float64(), safe=False)
-            return pc.divide(seconds, scalar(float(US), pa.float64()))
-        case nodes.Micros(part):
-            return pc.cast(evaluate(part, lookup), pa.int64())
-        case nodes.Moment(part):
-            return pc.cast(evaluate(part, lookup), _MOMENT)
         case nodes.Fail() | Struct() | Aggregate():
             raise NotByArrowError(f"{type(expression).__name__} is no value of a row")
 
@@ -159,12 +116,6 @@ def _literal(literal: nodes.Literal) -> pa.Scalar:
 def _cached(value: Any, kind: Type) -> pa.Scalar:
     """A value, cached because a verb names the same states, owners and moments again and again."""
     return scalar(value, ARROW_TYPES[kind])
-
-
-def _same(left: Values, right: Values) -> Values:
-    """Whether two values are equal, or both NULL."""
-    both = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(both, pc.fill_null(pc.equal(left, right), fill_value=_FALSE))
 
 
 def _is_one_of(left: Values, values: Sequence[nodes.Literal]) -> Values:
@@ -196,3 +147,42 @@ def _case(
     for condition, value in reversed(found):
         default = pc.if_else(pc.fill_null(condition, fill_value=_FALSE), value, default)
     return default
+
+
+def _same(left: Values, right: Values) -> Values:
+    """Whether two values are equal, or both NULL."""
+    both = pc.and_(pc.is_null(left), pc.is_null(right))
+    return pc.or_(both, pc.fill_null(pc.equal(left, right), fill_value=_FALSE))
+
+
+def _seconds(microseconds: Values) -> Values:
+    return pc.divide(pc.cast(microseconds, pa.float64(), safe=False), _SECOND)
+
+
+_SECOND = scalar(float(US), pa.float64())
+_FUNCTIONS: dict[str, Callable[..., Values]] = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+    "<=>": _same,
+    "AND": lambda *parts: reduce(pc.and_kleene, parts),
+    "OR": lambda *parts: reduce(pc.or_kleene, parts),
+    "NOT": pc.invert,
+    "IS NULL": pc.is_null,
+    "IS NOT NULL": pc.is_valid,
+    "LIKE": lambda text, pattern: pc.match_like(text, pattern.as_py()),
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "DIV": pc.divide_checked,
+    "greatest": pc.max_element_wise,
+    "lower": pc.utf8_lower,
+    "length": pc.utf8_length,
+    "before": lambda text: pc.replace_substring_regex(text, "(?s)/.*", ""),
+    "seconds": _seconds,
+    "micros": lambda moment: pc.cast(moment, pa.int64()),
+    "moment": lambda number: pc.cast(number, _MOMENT),
+}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.select import answer, innermost
-from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.expression import Call, Column, micros
 from tubeq_spark.storage.query import (
     Aggregate,
     Firsts,
@@ -22,12 +22,19 @@ from tubeq_spark.storage.query import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tubeq_spark.storage.expression import Expression
 
-#: The lower bounds of the order columns in a part; `None` if they are unknown.
-Bound: TypeAlias = "tuple[int, ...] | None"
+    #: The lower bounds of the order columns in a part; `None` if they are unknown.
+    Bound: TypeAlias = tuple[int, ...] | None
+    #: Yields the rows of a table in parts, in an order of columns if it has some: the lower bound of each part, and an
+    #: iterator of its rows, with at least one column and those that a query reads. Parts without a bound come first. If possible
+    #: they have as many rows as the limit.
+    Parts: TypeAlias = Callable[
+        [Select, Sequence[str], int | None], Iterator[tuple[Bound, Iterable[pa.Table]]]
+    ]
+
 #: The results are merged when they have this many more rows than after the last merge, and at least twice as many.
 _MERGED = 50_000
 #: The aggregate that merges the values of an aggregate for several parts.
@@ -40,52 +47,14 @@ _MERGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Some rows of a part.
-
-    Attributes:
-        rows: The rows, with at least one column.
-        constants: Columns with one value in all of them.
-    """
-
-    rows: pa.Table
-    constants: Mapping[str, pa.Scalar]
-
-
-class Part(Protocol):
-    """Some rows of a table."""
-
-    def least(self, order: Sequence[str]) -> Bound:
-        """The lower bounds of these columns in its rows."""
-        ...
-
-    def read(self, query: Select) -> Iterable[Read]:
-        """Yield its rows, some at a time, with at least the columns that a query reads."""
-        ...
-
-
-class Parts(Protocol):
-    """The rows of a table, in parts."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the table."""
-        ...
-
-    def in_order(self, order: Sequence[str], limit: int | None) -> Iterator[Part]:
-        """The parts in the order of their bounds, those without one first; if possible with `limit` rows or more."""
-        ...
-
-
-def answer_by_parts(query: Select, parts: Parts) -> pa.Table:
-    """The result of a query over the rows of its table. Raises as `answer` does."""
+def answer_by_parts(query: Select, schema: pa.Schema, parts: Parts) -> pa.Table:
+    """The result of a query over the rows of its table, which has these columns. Raises as `answer` does."""
     inner = query.table
     if isinstance(inner, Select) and not _is_streamed(inner):
-        return answer(replace(query, table=""), answer_by_parts(inner, parts))
+        return answer(replace(query, table=""), answer_by_parts(inner, schema, parts))
     if isinstance(inner, Firsts):
-        return answer(replace(query, table=""), _Fold.of_firsts(inner).over(parts))
-    return _fold_of(query).over(parts)
+        return answer(replace(query, table=""), _Fold.of_firsts(inner).over(schema, parts))
+    return _fold_of(query).over(schema, parts)
 
 
 def _is_streamed(query: Select) -> bool:
@@ -136,20 +105,20 @@ class _Fold:
         merged = Select(replace(firsts, rows=Select("", columns)), columns)
         return cls(each, merged)
 
-    def over(self, parts: Parts) -> pa.Table:
+    def over(self, schema: pa.Schema, parts: Parts) -> pa.Table:
         """Run the plan and return the result."""
         found: list[pa.Table] = []
         merged = rows = 0
-        for part in parts.in_order(self.order, self.limit):
+        for least, part in parts(self.each, self.order, self.limit):
             if self.limit is not None and rows >= self.limit:
                 if not self.order:
                     break
                 found = [self._merge(found)]
                 merged = rows = found[0].num_rows
-                if self._is_before(found[0], part.least(self.order)):
+                if self._is_before(found[0], least):
                     break
-            for read in part.read(self.each):
-                new = answer(self.each, read.rows, read.constants)
+            for some in part:
+                new = answer(self.each, some)
                 if new.num_rows:
                     found.append(new)
                     rows += new.num_rows
@@ -157,7 +126,7 @@ class _Fold:
                     found = [self._merge(found)]
                     merged = rows = found[0].num_rows
         if not found:
-            found = [answer(self.each, empty(parts.schema))]
+            found = [answer(self.each, empty(schema))]
         result = self._merge(found)
         return result if self.last is None else answer(self.last, result)
 
@@ -217,8 +186,8 @@ def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
         merging[name] = Aggregate(_MERGES[aggregate.function], Column(name))
     merged = Select("", merging, by=by)
     shown: dict[str, Expression] = {
-        name: Micros(Column(name))
-        if isinstance(value, Micros) and name in aggregates
+        name: micros(Column(name))
+        if isinstance(value, Call) and name in aggregates
         else Column(name)
         for name, value in query.columns.items()
     }

@@ -24,27 +24,23 @@ from tubeq_spark.storage.arrow.columns import (
     taken,
 )
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, evaluate, of_table
-from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.expression import Column
 from tubeq_spark.storage.query import (
     Aggregate,
     Firsts,
     Function,
     Select,
     Struct,
+    aggregate_of,
     has_aggregates,
     keys_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import TypeAlias
-
-    from tubeq_spark.storage.expression import Expression
-
-    Constants: TypeAlias = "Mapping[str, pa.Scalar] | None"
     from collections.abc import Iterable, Sequence
 
     from tubeq_spark.storage.arrow.evaluate import Lookup
+    from tubeq_spark.storage.expression import Expression
 
 _ZERO = scalar(0, pa.int64())
 
@@ -93,10 +89,10 @@ class Groups:
 
     def column(self, value: Expression) -> pa.Array:
         """A value for each group. Raises as the constructor does."""
-        if isinstance(value, Micros) and isinstance(value.part, Aggregate):
-            return self.column(value.part).cast(pa.int64())
         if isinstance(value, Aggregate):
             return self._aggregated(value)
+        if (aggregate := aggregate_of(value)) is not None:
+            return self._aggregated(aggregate).cast(pa.int64())
         # The value is the same for all rows of a group.
         found = evaluate(value, self._lookup)
         if isinstance(found, pa.Scalar):
@@ -198,38 +194,34 @@ def with_innermost(query: Select, inner: Select) -> Select:
             return inner
 
 
-def answer(
-    query: Select, rows: pa.Table, constants: Mapping[str, pa.Scalar] | None = None
-) -> pa.Table:
+def answer(query: Select, rows: pa.Table) -> pa.Table:
     """The result of a query over the rows of its table.
 
     Args:
         query: The query.
         rows: The rows, with at least one column.
-        constants: Columns with one value in all rows. The rows need not have these columns.
 
     Raises:
         NotByArrowError: Arrow cannot answer it.
         pa.ArrowException: A value cannot be computed.
     """
     if isinstance(query.table, Select):
-        rows, constants = answer(query.table, rows, constants), None
+        rows = answer(query.table, rows)
     elif isinstance(query.table, Firsts):
-        rows, constants = _firsts(query.table, answer(query.table.rows, rows, constants)), None
-    rows = matching(rows, query.where, constants)
-    found = _grouped if has_aggregates(query) else _plain
-    return found(query, rows, constants)
+        rows = _firsts(query.table, answer(query.table.rows, rows))
+    rows = matching(rows, query.where)
+    return _grouped(query, rows) if has_aggregates(query) else _plain(query, rows)
 
 
-def matching(rows: pa.Table, where: Expression | None, constants: Constants = None) -> pa.Table:
+def matching(rows: pa.Table, where: Expression | None) -> pa.Table:
     """The rows for which a condition holds. Raises as `answer` does."""
     if where is None or not rows.num_rows:
         return rows
-    if are_few(rows.num_rows) and not constants:
+    if are_few(rows.num_rows):
         with suppress(NotByRowError):
             few = FewRows(rows).where(where)
             return kept(rows, array(few, pa.int64()))
-    found = evaluate(where, of_table(rows, constants))
+    found = evaluate(where, of_table(rows))
     if isinstance(found, pa.Scalar):
         return rows if found.as_py() else rows.slice(0, 0)
     # A NULL counts as false.
@@ -239,13 +231,13 @@ def matching(rows: pa.Table, where: Expression | None, constants: Constants = No
 # -- rows --------------------------------------------------------------------------------------------
 
 
-def _plain(query: Select, rows: pa.Table, constants: Constants) -> pa.Table:
+def _plain(query: Select, rows: pa.Table) -> pa.Table:
     if query.order:
         _require_stored(query)
-        rows = _sorted(rows, query, constants)
+        rows = _sorted(rows, query)
     if query.limit is not None:
         rows = rows[: query.limit]
-    lookup = of_table(rows, constants)
+    lookup = of_table(rows)
     columns = [column(value, lookup, None, rows.num_rows) for value in query.columns.values()]
     return pa.Table.from_arrays(columns, names=list(query.columns))
 
@@ -258,14 +250,13 @@ def _require_stored(query: Select) -> None:
             raise NotByArrowError(f"an order by a computed {name}")
 
 
-def _sorted(rows: pa.Table, query: Select, constants: Constants = None) -> pa.Table:
+def _sorted(rows: pa.Table, query: Select) -> pa.Table:
     """Rows in the order of a query, up to its limit."""
-    order = [name for name in query.order if name not in (constants or {})]
-    if not {*order} <= {*rows.column_names}:
-        raise NotByArrowError(str(order))
-    if not order or rows.num_rows == 1:
+    if not {*query.order} <= {*rows.column_names}:
+        raise NotByArrowError(str(query.order))
+    if rows.num_rows == 1:
         return rows
-    keys = rows.select(order).columns
+    keys = rows.select([*query.order]).columns
     return taken(rows, places_in_order(keys, query.limit, descending=query.descending))
 
 
@@ -292,8 +283,8 @@ def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
 # -- groups ------------------------------------------------------------------------------------------
 
 
-def _grouped(query: Select, rows: pa.Table, constants: Constants) -> pa.Table:
-    lookup = of_table(rows, constants)
+def _grouped(query: Select, rows: pa.Table) -> pa.Table:
+    lookup = of_table(rows)
     groups = Groups(lookup, rows.num_rows, keys_of(query).values(), is_one=query.by is None)
     columns = [groups.column(value) for value in query.columns.values()]
     found = matching(pa.Table.from_arrays(columns, names=[*query.columns]), query.having)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +15,6 @@ from tubeq_spark.storage.arrow.by_row import (
     NotByRowError,
     are_few,
     array_of,
-    first_clause,
     value_of,
 )
 from tubeq_spark.storage.arrow.columns import (
@@ -28,26 +28,27 @@ from tubeq_spark.storage.arrow.columns import (
     numbers_from_0,
     repeated,
     taken,
+    whole,
 )
 from tubeq_spark.storage.arrow.evaluate import column, holds, of_table
 from tubeq_spark.storage.arrow.select import numbered
 from tubeq_spark.storage.engine import EngineError, Outcome
-from tubeq_spark.storage.expression import STALE, Column, Fail
+from tubeq_spark.storage.expression import STALE, TRUE, Call, Case, Fail, Type, case, null, row
 from tubeq_spark.storage.statement import MOST_NAMED, Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from tubeq_spark.storage.arrow.by_row import Read
     from tubeq_spark.storage.arrow.columns import Partition
-    from tubeq_spark.storage.arrow.evaluate import Lookup, Values
-    from tubeq_spark.storage.expression import Compared, Expression
+    from tubeq_spark.storage.arrow.evaluate import Values
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
 #: The column of a change feed that says how a row was changed.
 KIND = "_change_type"
-#: A mask of no rows.
-_NO_MASK = array([], pa.bool_())
+#: The column with the number of the clause that applies to a row.
+_CHOSEN = "tubeq_clause"
+_T = row("t")
 #: The source of a statement that has no source rows of its own.
 _ONE_ROW = pa.table({"one": array([1], pa.int64())})
 
@@ -89,54 +90,34 @@ class Matching:
             NotByArrowError: Arrow cannot compute it.
             pa.ArrowException: A value cannot be computed.
         """
-        places, changed = self._changed(rows)
-        inserted = empty(rows.schema)
-        if are_last and self._statement.inserts:
-            others = self._source if self._others is None else taken(self._source, self._others)
-            if others.num_rows:
-                inserted = _inserted(self._statement.inserts, others, rows.schema)
+        places, of_source = self._matched(rows)
+        changed = None
+        if len(places):
+            source = taken(self._source, of_source)
+            changed = _apply(self._statement.changes, kept(rows, places), source)
+        inserted = self._inserted(rows.schema) if are_last else empty(rows.schema)
         return Applied(rows, self._by, places, changed, inserted)
 
-    def _changed(self, rows: pa.Table) -> tuple[pa.Array, _Changed | None]:
-        """The indexes of the rows that match, and what becomes of them, if there are some."""
-        if not rows.num_rows:
-            return array([], pa.int64()), None
-        if self._others is None and are_few(rows.num_rows, self._source.num_rows):
-            with suppress(NotByRowError):
-                return self._changed_by_row(rows)
-        places, of_source = self._matched(rows)
-        if not len(places):
-            return places, None
-        before, source = kept(rows, places), taken(self._source, of_source)
-        return places, _apply(self._statement.changes, _pairs(before, source), before)
-
-    def _changed_by_row(self, rows: pa.Table) -> tuple[pa.Array, _Changed | None]:
-        """As `_changed`, for a few rows. Raises NotByRowError."""
-        statement, few, source = self._statement, FewRows(rows), FewRows(self._source)
-        places = range(len(few)) if statement.where is None else few.where(statement.where)
-        keys: list[tuple[Any, ...]] = [()]
-        if statement.on:
-            keys = list(
-                zip(*(source.column(_source_column(one)) for one in statement.on), strict=True)
-            )
-        pairs = []
-        for place in places:
-            key = tuple(value_of(one.left, few.row(place)) for one in statement.on)
-            if key in keys:
-                pairs.append((place, keys.index(key)))
-        matched = {keys[of_source] for _, of_source in pairs}
-        others = [n for n, key in enumerate(keys) if key not in matched]
-        self._others = array(others, pa.int64())
-        found = array([place for place, _ in pairs], pa.int64())
-        if not pairs:
-            return found, None
-        reads = [few.row(place, source, of_source) for place, of_source in pairs]
-        return found, _apply_by_row(statement.changes, reads, kept(rows, found))
+    def _inserted(self, schema: pa.Schema) -> pa.Table:
+        """The rows that are made of the source rows that match none."""
+        clauses = self._statement.inserts
+        new = self._source if self._others is None else taken(self._source, self._others)
+        if self._statement.is_append and not clauses:
+            return whole(new, schema)
+        if not clauses or not new.num_rows:
+            return empty(schema)
+        nulls = [pa.nulls(new.num_rows, field.type) for field in schema]
+        return _apply(clauses, pa.Table.from_arrays(nulls, schema=schema), new).after
 
     def _matched(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
         """The indexes of the rows that match, and the index of the source row of each."""
-        on, where, source = self._statement.on, self._statement.where, self._source
         nothing = array([], pa.int64())
+        if not rows.num_rows:
+            return nothing, nothing
+        if self._others is None and are_few(rows.num_rows, self._source.num_rows):
+            with suppress(NotByRowError):
+                return self._matched_by_row(FewRows(rows), FewRows(self._source))
+        on, where, source = self._statement.on, self._statement.where, self._source
         places, near = numbers_from_0(rows.num_rows), numbers_from_0(source.num_rows)
         if where is not None:
             places = _where(places, holds(where, of_table(rows), len(places)))
@@ -159,6 +140,22 @@ class Matching:
         of_source = pc.index_in(theirs, value_set=ours)
         return _where(places, of_source.is_valid()), taken(near, of_source.drop_null())
 
+    def _matched_by_row(self, rows: FewRows, source: FewRows) -> tuple[pa.Array, pa.Array]:
+        """As `_matched`, for a few rows. Raises NotByRowError."""
+        on, where = self._statement.on, self._statement.where
+        keys = [source.row(n) for n in range(len(source))]
+        places = range(len(rows)) if where is None else rows.where(where)
+        wanted = [tuple(value_of(one.parts[1], key) for one in on) for key in keys]
+        found = {}
+        for place in places:
+            key = tuple(value_of(one.parts[0], rows.row(place)) for one in on)
+            if key in wanted:
+                found[place] = wanted.index(key)
+        matched = {wanted[of_source] for of_source in found.values()}
+        others = [n for n, key in enumerate(wanted) if key not in matched]
+        self._others = array(others, pa.int64())
+        return array([*found], pa.int64()), array([*found.values()], pa.int64())
+
 
 def _source_of(statement: Statement) -> pa.Table:
     """The source rows of a statement. Raises as `Matching`."""
@@ -169,31 +166,19 @@ def _source_of(statement: Statement) -> pa.Table:
     return rows if named is None else pa.concat_tables([rows, named], promote_options="default")
 
 
-def _source_column(compared: Compared) -> str:
-    """The column of the source that a comparison names. Raises NotByRowError."""
-    if not isinstance(compared.right, Column):
-        raise NotByRowError("a computed value of the source")
-    return compared.right.name
-
-
-def _keys(on: Sequence[Compared], rows: pa.Table, source: pa.Table) -> tuple[pa.Array, pa.Array]:
+def _keys(on: Sequence[Call], rows: pa.Table, source: pa.Table) -> tuple[pa.Array, pa.Array]:
     """The values by which rows match: of the table, and of the source.
 
     NULLs are equal, because a column of the table that is compared by `=` has none.
     """
     pairs = []
     for compared in on:
-        right = flat(column(compared.right, of_table(source), None, source.num_rows))
-        left = flat(column(compared.left, of_table(rows), right.type, rows.num_rows))
+        of_rows, of_source = compared.parts
+        right = flat(column(of_source, of_table(source), None, source.num_rows))
+        left = flat(column(of_rows, of_table(rows), right.type, rows.num_rows))
         pairs.append(pa.concat_arrays([left, right]))
     keys = pairs[0] if len(pairs) == 1 else numbered(pairs)
     return keys[: rows.num_rows], keys[rows.num_rows :]
-
-
-def _pairs(rows: pa.Table, source: pa.Table) -> Lookup:
-    """The columns of rows of the table, and of the source row of each."""
-    of_rows, of_source = of_table(rows), of_table(source)
-    return lambda alias, name: (of_source if alias == "s" else of_rows)(alias, name)
 
 
 # -- what becomes of them ----------------------------------------------------------------------------
@@ -219,15 +204,13 @@ class Applied:
         self._rows, self._by, self.inserted = rows, by, inserted
         self.affected = Affected(inserted.num_rows)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
-        none = empty(rows.schema)
-        self._places, self._before, self._after, self._is_removed = places[:0], none, none, _NO_MASK
-        if changed is not None and (changed.updated or changed.removed):
+        self._places, self._after = places[:0], empty(rows.schema)
+        self._before, self._are_removed = self._after, list[bool]()
+        if changed is not None and changed.are_removed:
             self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
-            touched = pc.or_(changed.is_set, changed.is_removed)
-            self._places = _where(places, touched)
+            self._places = kept(places, changed.touched)
             self._before = kept(rows, self._places)
-            self._is_removed = _where(changed.is_removed, touched)
-            self._after = _where(changed.rows, changed.is_set)
+            self._after, self._are_removed = changed.after, changed.are_removed
 
     def partitions(self) -> set[Partition]:
         """The partitions of the changed rows, before and afterwards."""
@@ -247,11 +230,14 @@ class Applied:
 
     def feed(self) -> pa.Table:
         """The changed rows for Delta's change feed; an updated one twice, as it was and as it is."""
+        stays, goes = (
+            _indexes(removed is wanted for removed in self._are_removed) for wanted in (False, True)
+        )
         parts = {
             "insert": self.inserted,
-            "update_preimage": _where(self._before, pc.invert(self._is_removed)),
+            "update_preimage": kept(self._before, stays),
             "update_postimage": self._after,
-            "delete": _where(self._before, self._is_removed),
+            "delete": kept(self._before, goes),
         }
         return pa.concat_tables([of_kind(part, kind) for kind, part in parts.items()])
 
@@ -266,103 +252,96 @@ class _Changed:
     """Rows after the first clause that applies to each.
 
     Attributes:
-        rows: All rows, also removed ones and those to which no clause applies, as they were.
-        is_set: Whether a clause has set columns of a row.
-        is_removed: Whether a clause has removed it.
-        updated: The number of the former, without rows of ended tasks that stay for the change feed.
-        removed: The number of the latter, with these rows.
+        after: The rows of which a clause has set columns.
+        touched: The indexes of the rows to which a clause applies.
+        are_removed: Whether it removes each of these.
+        updated: The number of changed rows, without rows of ended tasks that stay for the change feed.
+        removed: The number of removed ones, with these rows.
     """
 
-    rows: pa.Table
-    is_set: Values
-    is_removed: Values
+    after: pa.Table
+    touched: pa.Array
+    are_removed: list[bool]
     updated: int
     removed: int
 
 
-def _apply(clauses: Sequence[Clause], lookup: Lookup, rows: pa.Table) -> _Changed:
-    count, columns = rows.num_rows, rows.columns
-    left = repeated(True, pa.bool_(), count)  # noqa: FBT003  (the value is the point)
-    is_removed = is_set = pc.invert(left)
-    updated = removed = 0
-    for clause in clauses:
-        applies = left
-        if clause.when is not None:
-            applies = pc.and_(left, holds(clause.when, lookup, count))
-        hits = pc.sum(applies).as_py() or 0
-        if not hits:
-            continue
-        left = pc.and_not(left, applies)
-        if clause.removes:
-            removed += hits
-        else:
-            updated += hits
-        if clause.sets is None:
-            is_removed = pc.or_(is_removed, applies)
-            continue
-        is_set = pc.or_(is_set, applies)
-        _refuse_failing(clause.sets)
-        for name, value in clause.sets.items():
-            place = rows.schema.get_field_index(name)
-            after = column(value, lookup, rows.schema.field(place).type, count)
-            columns[place] = after if hits == count else pc.if_else(applies, after, columns[place])
-    after = pa.Table.from_arrays(columns, schema=rows.schema)
-    return _Changed(after, is_set, is_removed, updated, removed)
+def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Changed:
+    """Apply clauses to rows, each of which has a source row.
 
-
-def _apply_by_row(clauses: Sequence[Clause], reads: Sequence[Read], rows: pa.Table) -> _Changed:
-    """As `_apply`, for a few rows. Raises NotByRowError."""
-    set_values: list[dict[str, Any]] = []
-    is_removed, removed = [], 0
-    for read in reads:
-        clause = first_clause(clauses, read)
-        is_removed.append(clause is not None and clause.sets is None)
-        removed += clause is not None and clause.removes
-        sets = (None if clause is None else clause.sets) or {}
-        _refuse_failing(sets)
-        set_values.append({name: value_of(value, read) for name, value in sets.items()})
-    columns, before = rows.columns, FewRows(rows)
-    for name in dict.fromkeys(name for values in set_values for name in values):
-        place, kind = rows.schema.get_field_index(name), rows.schema.field(name).type
-        if all(name in values for values in set_values):
-            after = [values[name] for values in set_values]
-        else:
-            pairs = zip(set_values, before.column(name), strict=True)
-            after = [values.get(name, stored) for values, stored in pairs]
-        columns[place] = array_of(after, kind)
-    is_set = [bool(values) for values in set_values]
-    return _Changed(
-        pa.Table.from_arrays(columns, schema=rows.schema),
-        array(is_set, pa.bool_()),
-        array(is_removed, pa.bool_()),
-        sum(is_set) + sum(is_removed) - removed,
-        removed,
-    )
-
-
-def _refuse_failing(sets: Mapping[str, Expression]) -> None:
-    """Raise RefusedError if a column would get `FAIL`."""
-    if any(isinstance(value, Fail) for value in sets.values()):
+    Raises:
+        RefusedError: A row would get `FAIL`.
+    """
+    chosen = _chosen(clauses, _Pairs(rows, source))
+    counts = Counter(chosen)
+    sets = {
+        n: clauses[n].sets or {} for n in counts if n is not None and clauses[n].sets is not None
+    }
+    if any(isinstance(value, Fail) for values in sets.values() for value in values.values()):
         raise RefusedError
+    if len(sets) < len(counts):
+        are_set = _indexes(n in sets for n in chosen)
+        rows, source = kept(rows, are_set), kept(source, are_set)
+    schema, columns = rows.schema, rows.columns
+    if len(sets) > 1:
+        numbers = array([n for n in chosen if n in sets], pa.int64())
+        rows = rows.append_column(_CHOSEN, numbers)
+    pairs = _Pairs(rows, source)
+    for name, value in _values(sets).items():
+        place = schema.get_field_index(name)
+        columns[place] = pairs.column(value, schema.field(place).type)
+    after = pa.Table.from_arrays(columns, schema=schema)
+    are_removed = [clauses[n].sets is None for n in chosen if n is not None]
+    removed = sum(counts[n] for n in counts if n is not None and clauses[n].removes)
+    touched = _indexes(n is not None for n in chosen)
+    return _Changed(after, touched, are_removed, len(touched) - removed, removed)
 
 
-def _inserted(clauses: Sequence[Clause], source: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows that the first clause that applies makes of each source row."""
-    lookup, count, first = of_table(source), source.num_rows, clauses[0]
-    if first.when is not None:
-        columns = [pa.nulls(count, f.type) for f in schema]
-        new = _apply(clauses, lookup, pa.Table.from_arrays(columns, schema=schema))
-        return _where(new.rows, new.is_set)
-    # A put of one task has one such clause, and should cost little.
-    sets = first.sets or {}
-    _refuse_failing(sets)
-    columns = [
-        column(sets[field.name], lookup, field.type, count)
-        if field.name in sets
-        else pa.nulls(count, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+def _indexes(mask: Iterable[bool]) -> pa.Array:
+    """The indexes at which a mask is true."""
+    return array([n for n, holds in enumerate(mask) if holds], pa.int64())
+
+
+def _chosen(clauses: Sequence[Clause], pairs: _Pairs) -> list[int | None]:
+    """The number of the first clause that applies to each pair; `None` if none does."""
+    if clauses and clauses[0].when is None:
+        return [0] * pairs.count
+    whens = [(TRUE if clause.when is None else clause.when, n) for n, clause in enumerate(clauses)]
+    found: list[int | None] = pairs.column(
+        case(*whens, other=null(Type.BIGINT)), pa.int64()
+    ).to_pylist()
+    return found
+
+
+def _values(sets: Mapping[int, Mapping[str, Expression]]) -> Mapping[str, Expression]:
+    """The values of the set columns, of rows that have the numbers of their clauses if there are several clauses."""
+    if len(sets) == 1:
+        return next(iter(sets.values()))
+    names = dict.fromkeys(name for values in sets.values() for name in values)
+    return {
+        name: case(*((_T[_CHOSEN] == n, values.get(name, _T[name])) for n, values in sets.items()))
+        for name in names
+    }
+
+
+class _Pairs:
+    """Rows of the table, each with its source row."""
+
+    def __init__(self, rows: pa.Table, source: pa.Table) -> None:
+        self.count = rows.num_rows
+        self._few, self._few_source = FewRows(rows), FewRows(source)
+        of_rows, of_source = of_table(rows), of_table(source)
+        self._lookup = lambda of, name: (of_source if of == "s" else of_rows)(of, name)
+
+    def column(self, value: Expression, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+        """The value of each pair; those of a few pairs that need more than one kernel are computed row by row."""
+        is_deep = isinstance(value, Case) or (isinstance(value, Call) and len(value.parts) > 1)
+        if is_deep and are_few(self.count):
+            with suppress(NotByRowError):
+                few, source = self._few, self._few_source
+                pairs = [few.row(place, source, place) for place in range(self.count)]
+                return array_of([value_of(value, pair) for pair in pairs], kind)
+        return column(value, self._lookup, kind, self.count)
 
 
 def _where(rows: pa.Table | pa.Array, mask: Values) -> pa.Table | pa.Array:

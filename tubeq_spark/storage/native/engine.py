@@ -26,7 +26,7 @@ from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.plain_table import PlainTable, left_out
-from tubeq_spark.storage.native.small_files import FileParts
+from tubeq_spark.storage.native.small_files import FileParts, Listed
 from tubeq_spark.storage.native.tables import NativeTables, PutDirectories
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.opened_location import (
@@ -130,9 +130,12 @@ class NativeEngine(Engine):
                     read[name] = newest.version
                 bad = table.bad_files.of(newest)
                 asked, without = _readable(query, table, newest, bad)
-                parts = FileParts.of(self._handles.files, table, without, innermost(asked).where)
+                schema = newest.shape.schema
+                may_hold = files_of(innermost(asked).where, schema)
+                listed = Listed(table, without.within({}), schema)
                 try:
-                    return answer_by_parts(asked, parts)
+                    parts = FileParts(self._handles.files, listed, may_hold)
+                    return answer_by_parts(asked, schema, parts.read)
                 except (OSError, *handles.OF_ROWS):
                     if not _finds_bad(query, table, bad):
                         raise

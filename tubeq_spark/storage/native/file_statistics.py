@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.clock import to_us
-from tubeq_spark.storage.expression import And, Column, Compared, In, IsNull, Literal, Or, Type
+from tubeq_spark.storage.expression import Call, Column, In, Literal, Type
 from tubeq_spark.storage.rows import ToldFile
 
 if TYPE_CHECKING:
@@ -52,15 +52,15 @@ def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
         schema: The columns of the table.
     """
     match condition:
-        case And(parts):
+        case Call("AND", parts):
             return _combined([files_of(part, schema) for part in parts], all)
-        case Or(parts):
+        case Call("OR", parts):
             return _combined([files_of(part, schema) for part in parts], any)
         case In(Column(name), values, False):
             return _one_of(name, values, schema)
-        case Compared(sign, Column(name), Literal() as value) if sign in _ASKS:
+        case Call(sign, (Column(name), Literal() as value)) if sign in _ASKS:
             return _between(name, sign, value, schema)
-        case IsNull(Column(name), negated=False):
+        case Call("IS NULL", (Column(name),)):
             return lambda file: not file.has_no_null(name)
         case _:
             return _any
@@ -174,22 +174,21 @@ def constants(file: DataFile, schema: pa.Schema) -> dict[str, int | str | None]:
     return found
 
 
-def told_file(file: DataFile, schema: pa.Schema) -> ToldFile:
-    """The facts that the log tells about the rows of a tube's file."""
+def told_file(file: DataFile, schema: pa.Schema, bound: Bound) -> ToldFile:
+    """The facts that the log tells about the rows of a tube's file, whose lower bound is known."""
     least_us: dict[str, int | None] = {}
     for name in _MOMENTS:
         if file.is_null(name):
             least_us[name] = None
-        else:
-            bound = _microseconds(file.bound(_LEAST, name))
-            least_us |= {} if bound is None else {name: bound}
+        elif (moment := _microseconds(file.bound(_LEAST, name))) is not None:
+            least_us[name] = moment
     fields = [schema.field(name) for name in _VALUES if name in schema.names]
     values = constants(file, pa.schema(fields))
     owner = file.bound(_LEAST, _OWNER)
     if owner == file.bound(_GREATEST, _OWNER) and file.has_no_null(_OWNER) and "/" in (owner or ""):
         # A longer bound may be cut off, but this one is whole: it ends with the epoch of the session.
         values[_OWNER] = owner
-    return ToldFile(file.rows, values, least_us)
+    return ToldFile(file.rows, values, least_us, bound)
 
 
 def least(file: DataFile, columns: Sequence[str]) -> Bound:

@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from tubeq_spark.storage.arrow.columns import array, empty, repeated, scalar
+from tubeq_spark.storage.arrow.columns import array, empty, repeated
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.fold import Read, columns_read
+from tubeq_spark.storage.arrow.fold import columns_read
 from tubeq_spark.storage.log.data_files import PART_BYTES
 from tubeq_spark.storage.native.file_statistics import constants, files_of, least
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyarrow.parquet import FileMetaData, ParquetFile
 
     from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.file_statistics import MayHold
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.query import Select
@@ -123,13 +122,15 @@ class SmallFiles:
             wanted = {table.key(file): file for file in [*files, *last]}
             table.fetch([file for key, file in wanted.items() if key not in self._kept])
 
-    def read(self, listed: Listed, file: DataFile, query: Select, *, keeps: bool) -> Iterator[Read]:
+    def read(
+        self, listed: Listed, file: DataFile, names: Sequence[str], *, keeps: bool
+    ) -> Iterator[pa.Table]:
         """The rows of one file, at most about `_AT_ONCE` bytes at a time.
 
         Args:
             listed: All files of the read.
             file: The file.
-            query: The query.
+            names: The columns to read, at least one, for the number of rows. All may be read.
             keeps: Whether the rows of a small file are cached.
 
         Raises:
@@ -140,22 +141,15 @@ class SmallFiles:
             with suppress(_LargeError):
                 rows = self._whole(listed, file, keeps=keeps, at_most=_AT_ONCE)
         if rows is not None:
-            yield Read(rows, {})
+            yield rows
             return
-        # The evaluation reports a column that does not exist.
-        names = [name for name in columns_read(query) if name in listed.schema.names]
-        # At least one column is read, for the number of rows.
-        names = names or listed.schema.names[:1]
         schema = pa.schema([listed.schema.field(name) for name in names])
         known = constants(file, schema)
-        values = {name: scalar(value, schema.field(name).type) for name, value in known.items()}
-        stored = pa.schema([field for field in schema if field.name not in known])
-        if not len(stored) and file.rows is not None:
-            first = pa.repeat(values[names[0]], file.rows)
-            yield Read(pa.Table.from_arrays([first], names=names[:1]), values)
+        if file.rows is not None and len(known) == len(schema):
+            columns = [repeated(known[field.name], field.type, file.rows) for field in schema]
+            yield pa.Table.from_arrays(columns, schema=schema)
             return
-        for rows in _read(listed.table, file, stored if len(stored) else schema):
-            yield Read(rows, values)
+        yield from _read(listed.table, file, schema, known)
 
     def _whole(
         self, listed: Listed, file: DataFile, *, keeps: bool, at_most: int | None = None
@@ -163,7 +157,9 @@ class SmallFiles:
         key = listed.table.key(file)
         rows = self._kept_of(key, listed.schema)
         if rows is None:
-            rows = pa.concat_tables(_read(listed.table, file, listed.schema, at_most))
+            rows = pa.concat_tables(
+                _read(listed.table, file, listed.schema, file.partition, at_most)
+            )
             if keeps:
                 self._keep(key, rows, rows.get_total_buffer_size())
         return rows
@@ -225,86 +221,51 @@ class FileParts:
     listed: Listed
     may_hold: MayHold
 
-    @classmethod
-    def of(
-        cls, files: SmallFiles, table: PlainTable, version: Snapshot, where: Expression | None
-    ) -> FileParts:
-        """The rows of a table's version that may match a condition."""
-        schema = version.shape.schema
-        listed = Listed(table, version.within({}), schema)
-        return cls(files, listed, files_of(where, schema))
+    def read(
+        self, query: Select, order: Sequence[str], limit: int | None
+    ) -> Iterator[tuple[Bound, Iterator[pa.Table]]]:
+        """The rows in the order of the lower bounds of files, in parts: first about `limit` rows, then more.
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the table."""
-        return self.listed.schema
-
-    def in_order(self, order: Sequence[str], limit: int | None) -> Iterator[_FilePart]:
-        """The files in the order of their lower bounds, in parts: the first of about `limit` rows, later ones larger."""
+        Each part has its lower bound, `None` if it is unknown. Raises as `SmallFiles.read`.
+        """
         files: Sequence[DataFile] = self.listed.files
         bounds = {file.path: least(file, order) for file in files} if order else {}
         if order:
             files = sorted(files, key=lambda file: bounds[file.path] or ())
         some: list[DataFile] = []
         read = size = rows = 0
-        for file in files:
-            if not self.may_hold(file):
-                continue
+        for file in filter(self.may_hold, files):
             some.append(file)
             size += file.size
             rows += file.rows or 0
             if len(some) == FILES or size >= BYTES or (limit is not None and rows >= limit):
-                yield _FilePart(self, some, bounds.get(some[0].path), keeps=read < FILES)
+                yield bounds.get(some[0].path), self._rows(query, some, keeps=read < FILES)
                 read += len(some)
                 some, size, rows = [], 0, 0
                 limit = None if limit is None else 2 * limit
         if some:
-            yield _FilePart(self, some, bounds.get(some[0].path), keeps=read < FILES)
+            yield bounds.get(some[0].path), self._rows(query, some, keeps=read < FILES)
 
-
-@dataclass(frozen=True, slots=True)
-class _FilePart:
-    """One of these parts.
-
-    Attributes:
-        all: All parts.
-        files: The files of this one.
-        bound: A lower bound of the order columns of its rows; `None` if unknown.
-        keeps: Whether the rows of small files are cached.
-    """
-
-    all: FileParts
-    files: Sequence[DataFile]
-    bound: Bound
-    keeps: bool
-
-    def least(self, _order: Sequence[str]) -> Bound:
-        """A lower bound of its rows in the order of the parts."""
-        return self.bound
-
-    def read(self, query: Select) -> Iterator[Read]:
-        """Its rows, some at a time. Raises as `SmallFiles.read`."""
-        self.all.files.fetch(self.all.listed, self.files)
-        if len(self.files) == 1:
-            (file,) = self.files
-            yield from self.all.files.read(self.all.listed, file, query, keeps=self.keeps)
-            return
-        # Some reads have all columns, others those of the query.
-        names = [n for n in columns_read(query) if n in self.all.schema.names]
-        names = names or self.all.schema.names[:1]
+    def _rows(self, query: Select, files: Sequence[DataFile], *, keeps: bool) -> Iterator[pa.Table]:
+        """The rows of some files; with `keeps` those of small files are cached."""
+        self.files.fetch(self.listed, files)
+        # The evaluation reports a column that does not exist.
+        names = [name for name in columns_read(query) if name in self.listed.schema.names]
+        names = names or self.listed.schema.names[:1]
         some, size = [], 0
-        for file in self.files:
-            for read in self.all.files.read(self.all.listed, file, query, keeps=self.keeps):
-                if read.constants:
-                    yield read
+        for file in files:
+            for rows in self.files.read(self.listed, file, names, keeps=keeps):
+                if len(files) == 1:
+                    yield rows
                     continue
-                some.append(read.rows.select(names))
-                size += read.rows.get_total_buffer_size()
+                # Some reads have all columns, others those of the query.
+                some.append(rows.select(names))
+                size += rows.get_total_buffer_size()
                 if size > ROWS_BYTES:
-                    yield Read(pa.concat_tables(some), {})
+                    yield pa.concat_tables(some)
                     some, size = [], 0
         if some:
-            yield Read(pa.concat_tables(some), {})
+            yield pa.concat_tables(some)
 
 
 class _LargeError(Exception):
@@ -312,9 +273,15 @@ class _LargeError(Exception):
 
 
 def _read(
-    table: PlainTable, file: DataFile, schema: pa.Schema, at_most: int | None = None
+    table: PlainTable,
+    file: DataFile,
+    schema: pa.Schema,
+    known: Mapping[str, int | str | None],
+    at_most: int | None = None,
 ) -> Iterator[pa.Table]:
     """Some columns of a file's rows, a few rows at a time if they may have many bytes.
+
+    Columns with a `known` value in all rows are not read.
 
     Raises:
         NotByArrowError: The file is gone, or has another form than this process writes.
@@ -324,7 +291,7 @@ def _read(
     # Imported here, because a process that only puts does not need it.
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
-    names = [name for name in schema.names if name not in file.partition]
+    names = [name for name in schema.names if name not in known]
     try:
         with (
             table.opened(file) as source,
@@ -341,8 +308,8 @@ def _read(
             there = [name for name in names if name in stored.names] or stored.names[:1]
             for rows in _decoded(opened, there):
                 columns = [
-                    repeated(file.partition[field.name], field.type, rows.num_rows)
-                    if field.name in file.partition
+                    repeated(known[field.name], field.type, rows.num_rows)
+                    if field.name in known
                     else _as(field.type, rows.column(field.name))
                     if field.name in there
                     else pa.nulls(rows.num_rows, field.type)

@@ -26,7 +26,6 @@ from tubeq_spark.storage.log.snapshot import Shape, Snapshot, shape_of, with_pro
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
 from tubeq_spark.storage.statement import (
     HISTORY,
     Commit,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.native.handles import Handles
-    from tubeq_spark.storage.native.plain_table import PlainTable
+    from tubeq_spark.storage.rows import BadFile, ToldFile
 
 log = logging.getLogger(__name__)
 #: How many commits back a lost answer is searched for. During one operation others make fewer.
@@ -108,7 +107,6 @@ class NativeTables(Tables):
             StoreError: The storage failed. The property may be set.
         """
         former = self.properties(table).get(name)
-
         opened, change = self._handles.table(table), None
         for _ in range(APPENDS if opened.is_far else 1):
             try:
@@ -122,18 +120,11 @@ class NativeTables(Tables):
                     return True
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT:
-                    if change is not None and self._has(opened, change):
+                    if change and self.commit_of(table, change.note.operation_id):
                         return True
                     msg = f"{table} could not be changed: {reason_of(error)}"
                     raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
         return False
-
-    @staticmethod
-    def _has(table: PlainTable, change: Change) -> bool:
-        """Whether a table has a commit that failed after it had its name."""
-        with handles.reading():
-            newest = table.history(1)
-            return any(is_of(commit, change.note.operation_id) for commit in newest)
 
     def vacuum(self, table: str, *, purges: bool = False) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
@@ -164,11 +155,6 @@ class NativeTables(Tables):
     def properties(self, table: str) -> Mapping[str, str | None]:
         """The properties of a table."""
         return self.newest(table).shape.properties
-
-    def history_rows(self, table: str, limit: int) -> list[dict[str, Any]]:
-        """The newest commits to a table with the columns of Spark's DESCRIBE HISTORY; times in microseconds."""
-        with handles.reading():
-            return [_row(info) for info in self._handles.table(table).history(limit)]
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
@@ -204,24 +190,18 @@ class NativeTables(Tables):
         """The files below a path or URI."""
         return self._handles.plain(uri).store
 
-    def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """The facts that the log tells about a tube's data files; `None` if a file is bad."""
+    def told_files(self, table: str, order: Sequence[str] = ()) -> Iterable[ToldFile] | None:
+        """The facts that the log tells about a tube's data files, in an order; `None` if a file is bad."""
         newest = self.newest(table)
         if self._handles.table(table).bad_files.of(newest):
             return None
-        return [told_file(file, newest.shape.schema) for file in newest.files.values()]
+        bounds = [(least(file, order), file) for file in newest.files.values()]
+        bounds.sort(key=lambda bound: bound[0] or ())
+        return (told_file(file, newest.shape.schema, bound) for bound, file in bounds)
 
     def rivals(self, table: str) -> int:
         """How many commits of others came before the last commits of this process to a table."""
         return self._handles.table(table).rivals
-
-    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder]:
-        """The data files of a tube in an order."""
-        newest = self.newest(table)
-        schema, files = newest.shape.schema, newest.files.values()
-        bounds = {file.path: least(file, order) for file in files}
-        in_order = sorted(files, key=lambda file: bounds[file.path] or ())
-        return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of segments of at most this many rows and bytes, at every `every`-th version; else 0."""
@@ -262,7 +242,8 @@ class NativeTables(Tables):
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
-        return [read_commit(row) for row in self.history_rows(table, limit)]
+        with handles.reading():
+            return [read_commit(_row(info)) for info in self._handles.table(table).history(limit)]
 
 
 def _row(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.arrow.columns import empty, held, whole
 from tubeq_spark.storage.arrow.statement import Matching, of_kind
 from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.log.next_version import Change
@@ -23,7 +22,7 @@ from tubeq_spark.storage.statement import Affected, total_of
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.log_reader import Base
@@ -47,27 +46,27 @@ class Writer:
         self._files = files
 
     def execute(self, table: PlainTable, statement: Statement, note: Note) -> Affected:
-        """Run a statement; on an object store it is decided again at once after a conflict."""
-        if statement.is_append:
-            return self._append(table, statement, note)
+        """Run a statement; an append, and one on an object store, is decided again at once after a conflict."""
+        attempts = APPENDS if statement.is_append else DECISIONS if table.is_far else 1
         as_known = table.is_far and _removes_known(table, statement)
-        for _ in range(DECISIONS - 1 if table.is_far else 0):
+        for _ in range(attempts - 1):
             try:
                 return self._execute(table, statement, note, as_known=as_known)
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT:
                     raise
             as_known = False
-        return self._execute(table, statement, note)
+        return self._execute(table, statement, note, as_known=as_known)
 
     def _execute(
-        self, table: PlainTable, statement: Statement, note: Note, *, as_known: bool = False
+        self, table: PlainTable, statement: Statement, note: Note, *, as_known: bool
     ) -> Affected:
         with table.deciding(as_known=as_known) as base:
             snapshot, bad = base.snapshot, table.bad_files
-            for file in bad.among(
-                snapshot.within(statement.partitions) if bad.of(snapshot) else ()
-            ):
+            if _is_done(statement, snapshot):
+                return Affected()
+            read = _read_by(statement, snapshot)
+            for file in bad.among(read if bad.of(snapshot) else ()):
                 raise bad.refusal(file)
             gone = _removed_unread(snapshot, statement)
             if gone is not None:
@@ -78,38 +77,14 @@ class Writer:
             except BaseException as error:
                 table.discard(target.earlier)
                 if isinstance(error, (OSError, *OF_ROWS)):
-                    bad.look(near := snapshot.within(statement.partitions))
-                    if bad.among(near):
+                    bad.look(read)
+                    if bad.among(read):
                         # The next decision leaves the file out, or raises an error that names it.
                         raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
             if change is not None:
                 self.commit(table, base, change)
             return target.affected
-
-    def _append(self, table: PlainTable, append: Statement, note: Note) -> Affected:
-        """Run an append, unless it has an identity that the version before its commit has, too."""
-        rows = held(append.new)
-        for is_last in (*[False] * (APPENDS - 1), True):
-            try:
-                with table.deciding() as base:
-                    snapshot = base.snapshot
-                    if is_done(append, snapshot.version_under):
-                        break
-                    added = Affected(inserted=rows.num_rows)
-                    affected, written = _with_written(append, added, snapshot)
-                    nothing = empty(snapshot.shape.schema)
-                    new = whole(rows, nothing.schema)
-                    if append.inserts:
-                        new = Matching(append, ()).applied(nothing).inserted
-                    change = Change(note.after(affected), new, (), append.once, written=written)
-                    self.commit(table, base, _appended(change, snapshot, append))
-                    return affected
-            except EngineError as error:
-                # An append reads nothing, so the changes of another commit do not matter.
-                if is_last or error.outcome is not Outcome.CONFLICT:
-                    raise
-        return Affected()
 
     def commit(self, table: PlainTable, base: Base, change: Change) -> None:
         """Commit a change that was decided on a version, and cache its new rows: the next statement probably reads them.
@@ -157,7 +132,7 @@ class _Target:
         self._table, self._snapshot, self._statement = table, snapshot, statement
         self._files, self._shape = files, snapshot.shape
         #: The files that are read. The others stay, because none of their rows changes.
-        self._listed = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
+        self._listed = Listed(table, _read_by(statement, snapshot), snapshot.shape.schema)
         if len(self._listed.files) > 1:
             self._listed = self._listed.narrowed(statement.where)
         self._matching = Matching(statement, snapshot.shape.by)
@@ -178,7 +153,7 @@ class _Target:
         while last is None:
             # No variable holds the rows of a part while the next one is read.
             last = self._decide(next(parts), note)
-        if not self.affected.total:
+        if not self.affected.total and not self._statement.is_append:
             return None
         self.affected, written = _with_written(self._statement, self.affected, self._snapshot)
         feed = last.feed
@@ -267,54 +242,39 @@ def _change(
 
     def on(later: Snapshot) -> Change | None:
         """The same commit for a later version, if the partitions that were read have not changed."""
-        if later.shape is not snapshot.shape or _paths(later, statement) != read:
+        is_other = later.shape is not snapshot.shape or _is_done(statement, later)
+        if is_other or {file.path for file in _read_by(statement, later)} != read:
             return None
-        return replace(change, total=new_total(statement, affected, later.version_under))
+        return replace(change, total=_new_total(statement, affected, later))
 
-    done = new_total(statement, affected, snapshot.version_under)
-    read = _paths(snapshot, statement)
-    parts = {"gone": gone, "total": done, "on": on, "order": statement.order, **new}
-    change = Change(note.after(affected), **parts)
+    total = _new_total(statement, affected, snapshot)
+    read = {file.path for file in _read_by(statement, snapshot)}
+    parts = {"once": statement.once, "total": total, "on": on, "order": statement.order, **new}
+    change = Change(note.after(affected), gone=gone, **parts)
     return change
 
 
-def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
-    """The paths of the files that a statement reads."""
-    return {file.path for file in snapshot.within(statement.partitions)}
+def _read_by(statement: Statement, snapshot: Snapshot) -> list[DataFile]:
+    """The files that a statement reads. An append reads none, so the changes of other commits do not matter."""
+    return [] if statement.is_append else snapshot.within(statement.partitions)
 
 
-def _appended(change: Change, snapshot: Snapshot, append: Statement) -> Change:
-    """The commit of an append. It reads only whether the append was made before."""
-
-    def on(later: Snapshot) -> Change | None:
-        is_changed = later.shape is not snapshot.shape
-        return None if is_changed or is_done(append, later.version_under) else change
-
-    return replace(change, on=on)
-
-
-def is_done(append: Statement, version_under: Callable[[str], int | None]) -> bool:
-    """Whether an append with an identity was made before. Arguments as for `new_total`."""
-    if append.once is None:
+def _is_done(statement: Statement, snapshot: Snapshot) -> bool:
+    """Whether a statement with an identity was made before."""
+    if statement.once is None:
         return False
-    app, version = append.once
-    before = version_under(app)
+    app, version = statement.once
+    before = snapshot.version_under(app)
     return before is not None and before >= version
 
 
-def new_total(
-    statement: Statement, affected: Affected, version_under: Callable[[str], int | None]
+def _new_total(
+    statement: Statement, affected: Affected, snapshot: Snapshot
 ) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None` if it does not change.
-
-    Args:
-        statement: A statement.
-        affected: What it changes.
-        version_under: Tells the last transaction version of an application id.
-    """
+    """The total of ended tasks after a statement on a version; `None` if it does not change."""
     ended = statement.ended
     number = 0 if ended is None else ended.count_of(affected)
     if ended is None or not number:
         return None
     app = total_of(ended.tube)
-    return app, (version_under(app) or 0) + number
+    return app, (snapshot.version_under(app) or 0) + number

@@ -23,11 +23,17 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Clause, Source, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
-#: The operators. All other nodes need no parentheses.
-_OPERATORS = (
-    *(nodes.And, nodes.Or, nodes.Not, nodes.Compared, nodes.In, nodes.IsNull, nodes.Like),
-    *(nodes.Combined, nodes.Quotient, nodes.Seconds),
-)
+#: The operators whose parts are conditions.
+_JOINS = ("AND", "OR")
+#: The functions by their names in expressions. All other calls are operators.
+_FUNCTIONS = {
+    "greatest": "greatest({})",
+    "lower": "lower({})",
+    "length": "length({})",
+    "before": "substring_index({}, '/', 1)",
+    "micros": "unix_micros({})",
+    "moment": "timestamp_micros({})",
+}
 #: The name of a source, in braces in the text.
 _SOURCE = "rows"
 #: The types of literals, by those of Arrow; and of partition columns that are no BIGINT.
@@ -196,14 +202,17 @@ class Renderer:
     def _part(self, expression: Expression) -> str:
         """An expression as a part of AND or OR."""
         text = self.expression(expression)
-        return f"({text})" if isinstance(expression, (nodes.And, nodes.Or)) else text
+        is_joined = isinstance(expression, nodes.Call) and expression.function in _JOINS
+        return f"({text})" if is_joined else text
 
     def operand(self, expression: Expression) -> str:
         """An expression as an operand of any other operator."""
         text = self.expression(expression)
-        return f"({text})" if isinstance(expression, _OPERATORS) else text
+        is_called = isinstance(expression, nodes.Call) and expression.function in _FUNCTIONS
+        is_operator = isinstance(expression, (nodes.Call, nodes.In)) and not is_called
+        return f"({text})" if is_operator else text
 
-    def expression(self, expression: Expression) -> str:  # noqa: C901, PLR0911, PLR0912  (one of each)
+    def expression(self, expression: Expression) -> str:  # noqa: PLR0911  (one of each)
         """The text of an expression."""
         each: Node = expression  # type: ignore[assignment]
         match each:
@@ -211,48 +220,34 @@ class Renderer:
                 return f"{of}.{name}" if of else name
             case nodes.Literal() as literal:
                 return self.literal(literal)
-            case nodes.And(parts):
-                return " AND ".join(map(self._part, parts))
-            case nodes.Or(parts):
-                return " OR ".join(map(self._part, parts))
-            case nodes.Not(part):
-                return f"NOT {self.operand(part)}"
-            case nodes.Compared(sign, left, right) | nodes.Combined(sign, left, right):
-                return f"{self.operand(left)} {sign} {self.operand(right)}"
-            case nodes.IsNull(part, negated):
-                return f"{self.operand(part)} IS {'NOT ' * negated}NULL"
+            case nodes.Call(function, parts):
+                return self.call(function, parts)
             case nodes.In(part, values, negated):
                 named = ", ".join(map(self.literal, values))
                 return f"{self.operand(part)} {'NOT ' * negated}IN ({named})"
             case Among() as among:
                 return self.among(among)
-            case nodes.Quotient(part, by):
-                return f"{self.operand(part)} DIV {self._number(by)}"
             case nodes.Case(branches, other):
                 return self._case(branches, other)
-            case nodes.Greatest(parts):
-                return f"greatest({', '.join(map(self.expression, parts))})"
-            case nodes.Lower(part):
-                return f"lower({self.expression(part)})"
-            case nodes.Like(part, pattern):
-                like = self.literal(nodes.Literal(pattern, Type.STRING))
-                return f"{self.operand(part)} LIKE {like}"
-            case nodes.Length(part):
-                return f"length({self.expression(part)})"
-            case nodes.Before(part):
-                return f"substring_index({self.expression(part)}, '/', 1)"
-            case nodes.Seconds(part):
-                return f"{self.operand(part)} / {US}D"
-            case nodes.Micros(part):
-                return f"unix_micros({self.expression(part)})"
-            case nodes.Moment(part):
-                return f"timestamp_micros({self.expression(part)})"
             case Struct(fields):
                 return f"struct({self.selected(fields)})"
             case Aggregate() as aggregate:
                 return self.aggregate(aggregate)
             case nodes.Fail():
                 return f"raise_error('{STALE}')"
+
+    def call(self, function: str, parts: Sequence[Expression]) -> str:
+        """The text of a function or an operator."""
+        if function in _FUNCTIONS:
+            return _FUNCTIONS[function].format(", ".join(map(self.expression, parts)))
+        if function in _JOINS:
+            return f" {function} ".join(map(self._part, parts))
+        texts = [self.operand(part) for part in parts]
+        if len(texts) > 1:
+            return f" {function} ".join(texts)
+        if function == "seconds":
+            return f"{texts[0]} / {US}D"
+        return f"NOT {texts[0]}" if function == "NOT" else f"{texts[0]} {function}"
 
     def _case(
         self, branches: Sequence[tuple[Expression, Expression]], other: Expression | None

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.stored_task import TIMERS
-from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
+from tubeq_spark.storage.expression import all_of, at, case, literal, micros, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total
-from tubeq_spark.storage.rows import FileInOrder, ToldFile, Waiting
+from tubeq_spark.storage.rows import ToldFile, Waiting
 from tubeq_spark.storage.tables.tube_table import GONE, OWN_SEGMENTS, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
@@ -95,11 +95,11 @@ def _measuring(table: TubeTable, now_us: int, soon_us: int, over: Collection[str
         "tube": literal(table.id),
         "state": table.state(now_us, over),
         "n": count(),
-        "oldest": Micros(least(case((due, table.due_at()), other=_ROW.since))),
-        "put": Micros(least(_ROW.created)),
+        "oldest": micros(least(case((due, table.due_at()), other=_ROW.since))),
+        "put": micros(least(_ROW.created)),
         "ending": count_if(ending),
         "due": count_if(due),
-        "since": Micros(least(case((due, table.due_at())))),
+        "since": micros(least(case((due, table.due_at())))),
     }
     return Select(table.name, columns, table.mine(), by=["state"], skips=())
 
@@ -129,7 +129,7 @@ def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting
     files = engine.tables.told_files(table.name)
     if files is not None:
         with suppress(UntoldError):
-            return _waiting_by_log(files, table.id, now_us, rows)
+            return _waiting_by_log([*files], table.id, now_us, rows)
     mine = table.mine()
     # A lease segment has only taken tasks, of one owner.
     columns = {
@@ -197,7 +197,7 @@ def _waiting_by_log(files: Sequence[ToldFile], tube: int, now_us: int, rows: int
 
 
 def states(
-    files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
+    files: Iterable[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
 ) -> Depth:
     """Measure the tasks of a tube whose leases do not end soon, and of which none is due.
 
@@ -226,7 +226,7 @@ def states(
 
 
 def ready_segments(
-    files: Iterable[FileInOrder], tube: int, now_us: int
+    files: Iterable[ToldFile], tube: int, now_us: int
 ) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
     """The first segments, of ready tasks that all have the priority of the tube's first task.
 
@@ -246,8 +246,8 @@ def ready_segments(
     """
     key: tuple[int, ...] | None = None
     found: dict[int, int] = {}
-    for each in files:
-        least, file = each.least, each.told
+    for file in files:
+        least = file.least
         if _known(file.values.get("tube")) != tube or _is_held(file, now_us):
             continue
         segment = _segment(file)
@@ -274,7 +274,7 @@ def _is_held(file: ToldFile, now_us: int) -> bool:
 
 
 def _unchanged(
-    files: Sequence[ToldFile], tube: int, now_us: int
+    files: Iterable[ToldFile], tube: int, now_us: int
 ) -> Iterator[tuple[ToldFile, int, str | None, str | None]]:
     """The files with tasks of a tube, the numbers of these, their state, and the session that holds them.
 

@@ -12,7 +12,7 @@ from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.validation import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.engine import is_missing_table
-from tubeq_spark.storage.expression import Like, Lower, Micros, all_of, any_of, at, literal, row
+from tubeq_spark.storage.expression import all_of, any_of, at, like, literal, lower, micros, row
 from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.statement import Affected, Clause, Statement
@@ -98,7 +98,7 @@ class Registry(SystemTable):
 
     def _read(self, where: Expression | None = None) -> list[TubeRecord]:
         columns = named("name", "table_name", "id", "type", "options", "status")
-        columns["created"] = Micros(_ROW.created)
+        columns["created"] = micros(_ROW.created)
         try:
             rows = self._engine.rows(Select(self._table, columns, where))
         except Exception as error:
@@ -241,9 +241,9 @@ def _excludes(of: Row, new: TubeRecord) -> Expression:
 
     A dropped tube still has its table.
     """
-    has_name = Lower(of.name) == Lower(literal(new.name))
-    has_table = Lower(of.table_name) == Lower(literal(new.table))
-    was_moved = Like(of.options, f'%"{_MOVED_TO}": "%'.replace("_", r"\_"))
+    has_name = lower(of.name) == lower(literal(new.name))
+    has_table = lower(of.table_name) == lower(literal(new.table))
+    was_moved = like(of.options, f'%"{_MOVED_TO}": "%'.replace("_", r"\_"))
     return ((has_name | was_moved) & (of.status == _LIVE)) | has_table
 
 

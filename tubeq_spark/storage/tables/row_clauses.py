@@ -21,15 +21,15 @@ from tubeq_spark.model.failures import PRIME, SPREAD, Backoff
 from tubeq_spark.storage.expression import (
     TRUE,
     Literal,
-    Micros,
-    Moment,
-    Quotient,
     Type,
     at,
     case,
     integer,
     literal,
+    micros,
+    moment,
     null,
+    quotient,
     row,
     small,
 )
@@ -132,7 +132,7 @@ def _delayed(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
     amount: int | Expression | None
     if isinstance(change.delay_us, Backoff):
         amount = backoff_us(change.delay_us)
-        due: Expression = Moment(literal(change.now_us) + amount)
+        due: Expression = moment(literal(change.now_us) + amount)
     else:
         amount, due = change.delay_us, at(plus(change.now_us, change.delay_us))
     grown, end = _grown(_T.ttl, amount), _end_of_life(amount)
@@ -186,7 +186,7 @@ def backoff_us(backoff: Backoff) -> Expression:
     if not any(longer for _, longer in steps):
         return delay
     place = _remainder(_remainder(_T.task_id) * SPREAD)
-    return delay + Quotient(jitter * (place + place - (PRIME - 1)), PRIME - 1)
+    return delay + quotient(jitter * (place + place - (PRIME - 1)), PRIME - 1)
 
 
 def _by_attempts(values: Sequence[int]) -> Expression:
@@ -196,13 +196,13 @@ def _by_attempts(values: Sequence[int]) -> Expression:
 
 
 def _remainder(part: Expression) -> Expression:
-    return part - Quotient(part, PRIME) * PRIME
+    return part - quotient(part, PRIME) * PRIME
 
 
 def _plus_us(column: Column, amount_us: int | Expression, last_us: int) -> Expression:
     """A time plus microseconds; never if the sum is too large."""
-    moved = Micros(column) + amount_us
-    return case((moved <= last_us, Moment(moved)))
+    moved = micros(column) + amount_us
+    return case((moved <= last_us, moment(moved)))
 
 
 def _grown(column: Column, amount_us: int | Expression | None) -> Expression:

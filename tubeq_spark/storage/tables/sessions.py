@@ -15,7 +15,7 @@ from tubeq_spark.model.membership import Member, SessionView, Survey
 from tubeq_spark.model.stored_task import FAILING, WORKING
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.expression import FAIL, Micros, Type, all_of, any_of, integer, row
+from tubeq_spark.storage.expression import FAIL, Type, all_of, any_of, integer, micros, row
 from tubeq_spark.storage.query import Select, greatest
 from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.system_table import TYPES, KeyedTable
@@ -39,7 +39,7 @@ _IS_MEMBER = all_of(_ROW.bucket < integer(_BUCKETS), _ROW.kind == _MEMBER)
 #: The row with the counters of all removed members.
 _IS_TOTAL = all_of(_ROW.bucket == integer(_TOTAL_BUCKET), _ROW.kind == _TOTAL)
 #: The columns of members and dead marks.
-_STATE = {"status": _ROW.status, "until": Micros(_ROW.lease_until), "epoch": _ROW.epoch}
+_STATE = {"status": _ROW.status, "until": micros(_ROW.lease_until), "epoch": _ROW.epoch}
 
 
 def bucket_of(session: str) -> int:
@@ -90,7 +90,7 @@ class Sessions(KeyedTable):
 
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, with the moments by their own clocks."""
-        columns = {"session": _ROW.session, "last": Micros(greatest(_ROW.at))}
+        columns = {"session": _ROW.session, "last": micros(greatest(_ROW.at))}
         by_session = Select(self._table, columns, _IS_MEMBER, ["session"])
         rows = self._engine.rows(replace(by_session, order=["last"], descending=True, limit=limit))
         return {each["session"]: each["last"] for each in rows}

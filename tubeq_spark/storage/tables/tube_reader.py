@@ -11,7 +11,7 @@ from tubeq_spark.clock import of_us
 from tubeq_spark.model.ids import is_id, within
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.payloads.shown_table import shown_table
-from tubeq_spark.storage.expression import Micros, literal, row
+from tubeq_spark.storage.expression import literal, micros, row
 from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.query import (
     Firsts,
@@ -112,7 +112,7 @@ class TubeReader:
             expected: The approximate number of tasks.
         """
         columns = named("task_id", "data", "pri", "utube", "ttl", "ttr", "attempts")
-        columns["created"] = Micros(_ROW.created)
+        columns["created"] = micros(_ROW.created)
         if self._table.order_column == "rank":
             columns["rank"] = _ROW.rank
         held = self._table.select(columns, self._table.is_held(owner, [take_id]))
@@ -168,7 +168,7 @@ class TubeReader:
         """
         first = self._table.position
         if with_created:
-            first = Struct({**first.fields, "created": Micros(_ROW.created)})
+            first = Struct({**first.fields, "created": micros(_ROW.created)})
         columns = {"utube": _ROW.utube, "first": least(first), "n": count()}
         select = self._table.select(
             columns, where, by=["utube"], order=["first"], limit=limit, skips=WHOLE_UTUBES
@@ -179,7 +179,7 @@ class TubeReader:
 
     def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
         """The result of `counts.ready_segments`, without a read of rows; `None` if the log is not enough."""
-        files = self.engine.tables.files_in_order(self._table.name, self._table.order)
+        files = self.engine.tables.told_files(self._table.name, self._table.order)
         if files is None:
             return None
         try:
@@ -250,7 +250,7 @@ class TubeReader:
         columns = {
             "utube": _ROW.utube,
             **{name: count_if(_ROW.state == of.value) for name, of in COUNTED.items()},
-            "oldest": Micros(least(_ROW.created)),
+            "oldest": micros(least(_ROW.created)),
             # The negated number of tasks, because all columns of this order ascend.
             "below_zero": total(literal(-1)),
         }

@@ -16,17 +16,17 @@ from tubeq_spark.storage.expression import (
     TRUE,
     Case,
     Expression,
-    Greatest,
-    Moment,
-    Quotient,
     Row,
     Type,
     all_of,
     at,
     case,
+    greatest_of,
     integer,
     literal,
+    moment,
     null,
+    quotient,
     row,
     small,
 )
@@ -73,8 +73,8 @@ def lease_end(lease: NewLease, ttr: Expression) -> Expression:
     """The end of a lease that begins now; never if its ttr is NULL."""
     length = ttr
     if lease.headroom_us:
-        length = Greatest((ttr, ttr - Quotient(ttr, UNNOTICED) + lease.headroom_us))
-    return Moment(literal(lease.at_us) + length)
+        length = greatest_of(ttr, ttr - quotient(ttr, UNNOTICED) + lease.headroom_us)
+    return moment(literal(lease.at_us) + length)
 
 
 @dataclass(frozen=True, slots=True)
