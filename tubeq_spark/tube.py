@@ -759,8 +759,8 @@ class Tube:
         A task is acked when its call returns, whatever the value. Only if the value is a coroutine or a generator,
         whose code has not run, the task has failed. When the call raises, the task is released with its error and a
         delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at `max_attempts` it is buried.
-        `raise Bury("why")` buries it at once. Without delays, the loop holds the failed task for that time if the type
-        has sub-queues, so only that sub-queue waits. Otherwise it takes no tasks for that time, a minute at most.
+        `raise Bury("why")` buries it at once. In types without delays the loop holds the failed task for that time, a
+        minute at most, so only its sub-queue waits.
 
         The loop prefetches tasks, so that calls do not wait, and settles them together. In tubes with `rate`,
         `parallel` above 1, `most_taken` or `order="fair"` it prefetches none. While a handler runs, the loop

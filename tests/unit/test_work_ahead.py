@@ -51,7 +51,6 @@ class Waiting:
     name = "t"
     takes_ahead = True
     frees_tasks = False
-    pause = 0.0
 
     def __init__(self, pool: Paced, tasks: int, pace: int) -> None:
         self._pool, self._pace, self.commits, self.most = pool, pace, 0, 0

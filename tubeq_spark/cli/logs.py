@@ -21,8 +21,6 @@ log = logging.getLogger("tubeq_spark.cli")
 
 _PACKAGE = logging.getLogger("tubeq_spark")
 _JOBS = logging.getLogger("tubeq_spark.jobs")
-#: It logs failed tasks, which the commands do, too: with more of them, and with their tracebacks.
-_OF_CALLS = logging.getLogger("tubeq_spark.workers.handlers")
 
 
 class _Lines(logging.Handler):
@@ -58,8 +56,7 @@ def logged(about: str, write: _Write, *, verbose: bool = False) -> Iterator[None
         verbose: Whether to add the tracebacks of errors.
     """
     handler = _Lines(about, write, verbose=verbose)
-    levels = {_PACKAGE: logging.WARNING, _OF_CALLS: logging.ERROR}
-    levels |= dict.fromkeys((log, _JOBS), logging.INFO)
+    levels = {_PACKAGE: logging.WARNING} | dict.fromkeys((log, _JOBS), logging.INFO)
     before = {logger: logger.level for logger in levels}
     # A handler's module may have its own handlers at the root.
     outer, propagates = _PACKAGE.handlers, _PACKAGE.propagate

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,23 +26,20 @@ from tubeq_spark.cli.options import (
 )
 from tubeq_spark.cli.program import load_function
 from tubeq_spark.markup import plural
-from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from signal import Signals
 
     from tubeq_spark.task import Task
-    from tubeq_spark.workers.handlers import Failure, WorkReport
+    from tubeq_spark.workers.handlers import WorkReport
     from tubeq_spark.workers.processes import Death
 
 #: Seconds between two lines about the progress.
 _TELL = 10.0
-#: Seconds between two checks whether the parent of an overdue child still runs, and between two signs of life.
-_LOOK = 1.0
-#: Seconds beyond the time limit after which a child without a sign of life is killed.
-_SILENCE = 30.0
+#: Seconds beyond the time limit for a coroutine that ends slowly, and for what is settled without a parent.
+_MORE = 30.0
 
 
 def work(
@@ -116,7 +112,9 @@ def work(
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
     elif processes > 1 or (time_limit is not None and not is_async(handler)):
-        _show(call, tube, *_parent(call, tube, processes, time_limit, bury), strict=strict)
+        limit = float("inf") if time_limit is None else time_limit
+        limit += _MORE * is_async(handler)
+        _show(call, tube, *_parent(call, tube, processes, limit, bury), strict=strict)
     else:
         # A signal may come before the loop, when there is nothing to finish.
         with call.answering(), until_stopped(), call.opened() as queue, call.logging(tube):
@@ -124,7 +122,7 @@ def work(
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
             signals: list[Signals] = []
-            ears = Ears(_teller(), _log_failure, stopping=_log_stop, cut_off=signals.append)
+            ears = Ears(_teller(), stopping=_log_stop, cut_off=signals.append)
             report = run(queue.tube(tube), handler, stop=None, ears=ears, **options)
             _show(call, tube, report, signals[0] if signals else None, strict=strict)
 
@@ -143,22 +141,9 @@ def _teller() -> Callable[[WorkReport], None]:
     return tell
 
 
-def _log_failure(failure: Failure) -> None:
-    """Log a failed task with its reason."""
-    task, reason = failure.task, failure.reason
-    error = reason if isinstance(reason, BaseException) else None
-    said = "task %d failed at attempt %d: %s"
-    log.warning(said, task.task_id, task.attempts, headline(reason), exc_info=error)
-
-
 def _log_stop(calls: int) -> None:
     """Log that the loop ends after its running calls."""
     log.info("stopping: %s in hand", plural(calls, "call"))
-
-
-def _attempts(tasks: Sequence[Task]) -> list[tuple[int, int]]:
-    """Tasks by id and attempt, for the parent."""
-    return [(task.task_id, task.attempts) for task in tasks]
 
 
 def _sentence(report: WorkReport, died: int = 0) -> str:
@@ -203,7 +188,7 @@ def _show(
 
 
 def _parent(
-    call: Call, tube: str, processes: int, time_limit: float | None, buries: bool
+    call: Call, tube: str, processes: int, time_limit: float, buries: bool
 ) -> tuple[WorkReport, Signals | None, int]:
     """Run the same command in children.
 
@@ -231,7 +216,7 @@ def _parent(
             clock=SystemClock(),
             give_back=give_back,
             told=_teller(),
-            silence=float("inf") if time_limit is None else time_limit + _SILENCE,
+            time_limit=time_limit,
         )
         try:
             with stop.on_signals(), call.logging(tube):
@@ -241,81 +226,48 @@ def _parent(
         return report, stop.signal if run.has_cut_off else None, run.died
 
 
-class _Pipe:
-    """The pipe by which a child sends lines to its parent. Thread-safe."""
-
-    def __init__(self, number: int, broken: threading.Event) -> None:
-        """Write to an open file; `broken` is set when no process reads it any more."""
-        self._number = number
-        self._broken = broken
-        # Long lines are not written at once, so they must not be mixed with others.
-        self._writing = threading.Lock()
-        #: Set when nothing more may be written, because the file descriptor may belong to another file by then.
-        self._over = threading.Event()
-
-    def write(self, said: dict[str, Any]) -> None:
-        """Write a line of JSON."""
-        self._write(json.dumps(said))
-
-    def _write(self, line: str) -> None:
-        try:
-            with self._writing:
-                if not self._over.is_set():
-                    os.write(self._number, f"{line}\n".encode())
-        except BrokenPipeError:
-            self._broken.set()
-
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        """Write empty lines during a block, as signs that threads besides those of handlers can run."""
-        # The first line is written here, because a handler's first call may block all other threads.
-        self._write("")
-        threading.Thread(target=self._beat, name="tubeq-beat", daemon=True).start()
-        try:
-            yield
-        finally:
-            with self._writing:
-                self._over.set()
-
-    def _beat(self) -> None:
-        while not self._over.wait(_LOOK):
-            self._write("")
-
-
-def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number: int) -> None:
-    """Work in a child process, and report to the parent."""
-    parent = os.getppid()
-    #: Set when the parent has ended, because no process would restart or end this one any more.
+def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
+    """Work in a child process, and report to the parent by lines of JSON in a pipe."""
+    parent, limit = os.getppid(), options["time_limit"]
     stop = threading.Event()
-    pipe = _Pipe(number, stop)
+    # Long lines are not written at once, so they must not be mixed with others.
+    writing = threading.Lock()
 
-    def has_parent() -> bool:
-        if os.getppid() != parent:
-            stop.set()
-        return not stop.is_set()
+    def leave() -> None:
+        """End because the parent has ended: no process would restart or end this one any more."""
+        if limit is not None and not stop.is_set():
+            # What still runs then is an overdue call. Its task comes back when its lease ends.
+            end = threading.Timer(limit + _MORE, os._exit, [ExitCode.FAILED])
+            end.daemon = True
+            end.start()
+        stop.set()
+
+    def say(said: dict[str, Any]) -> None:
+        try:
+            with writing:
+                os.write(pipe, f"{json.dumps(said)}\n".encode())
+        except BrokenPipeError:
+            leave()
 
     def tell(report: WorkReport) -> None:
-        has_parent()
-        pipe.write(asdict(report))
+        if os.getppid() != parent:
+            leave()
+        say(asdict(report))
 
-    with pipe.beating(), call.queue() as queue, call.logging(tube):
+    with call.queue() as queue, call.logging(tube):
         from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
-        def overdue(late: Sequence[Task]) -> None:
-            why = f"the call took longer than {options['time_limit']:g} s"
-            pipe.write({"overdue": _attempts(late), "why": why})
-            # The parent kills this process, which must settle no task in between.
-            while has_parent():
-                stop.wait(_LOOK)
-            # The call may run for ever. Its tasks come back when their leases end.
-            os._exit(ExitCode.FAILED)
-
         def watch(tasks: Sequence[Task], begins: bool) -> None:
-            pipe.write({"begun" if begins else "over": _attempts(tasks)})
+            attempts = [(task.task_id, task.attempts) for task in tasks]
+            say({"begun" if begins else "over": attempts})
+
+        def stopping(calls: int) -> None:
+            _log_stop(calls)
+            say({"stopping": calls})
 
         # The parent settles the tasks of this process when it has died.
-        pipe.write({"session": str(queue.session_uuid)})
-        listens = {"stopping": _log_stop, "cut_off": lambda by: pipe.write({"cut_off": by})}
-        ears = Ears(tell, _log_failure, overdue, watch, hands_on=True, **listens)
+        say({"session": str(queue.session_uuid)})
+        cut_off = lambda by: say({"cut_off": by})  # noqa: E731
+        ears = Ears(tell, watch, hands_on=True, stopping=stopping, cut_off=cut_off)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -169,14 +169,11 @@ def start_ticking(
     return started[0]
 
 
-def in_thread(
-    call: Callable[[], T], then: Callable[[], object] = lambda: None, *, daemon: bool = True
-) -> Future[T]:
+def in_thread(call: Callable[[], T], *, daemon: bool = True) -> Future[T]:
     """Run a call in a thread of its own.
 
     Args:
         call: What to run.
-        then: Called when it has ended.
         daemon: Whether the process may end before the call. Otherwise it waits for the call.
     """
     future: Future[T] = Future()
@@ -186,7 +183,6 @@ def in_thread(
             future.set_result(call())
         except BaseException as error:  # noqa: BLE001  (it is raised where the result is asked for)
             future.set_exception(error)
-        then()
 
     threading.Thread(target=run, name="tubeq-stream", daemon=daemon).start()
     return future
@@ -227,14 +223,18 @@ def _wait(
     """Wait as Spark does; in the main thread a signal stops the query first, and then has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         return spark_wait(timeout)
-    woken = Wake()
-    stop = Stop(None, woken)
+    stop = Stop(None, Wake())
     with stop.on_signals():
-        waiting = in_thread(lambda: spark_wait(timeout), woken.set)
-        _sleep(woken)
+        waiting = in_thread(lambda: spark_wait(timeout))
+        while not (stop.is_asked or wait([waiting], _LOOK).done):
+            pass
         if stop.is_asked and not waiting.done():
             log.warning("%s", told)
-            _end(query, stop, woken)
+            stopping = in_thread(query.stop)
+            while not wait([stopping], _LOOK).done:
+                if stop.is_urgent:
+                    raise KeyboardInterrupt
+            stopping.result()
     if stop.signal is not None:
         try:
             # Its own handlers are set again.
@@ -243,19 +243,3 @@ def _wait(
             # A wait that just returns would look like the end of the work.
             raise StoppedByHandError from None
     return waiting.result()
-
-
-def _end(query: StreamingQuery, stop: Stop, woken: Wake) -> None:
-    woken.clear()
-    stopping = in_thread(query.stop, woken.set)
-    while not stopping.done():
-        if stop.is_urgent:
-            raise KeyboardInterrupt
-        _sleep(woken)
-        woken.clear()
-    stopping.result()
-
-
-def _sleep(woken: Wake) -> None:
-    while not woken.wait(_LOOK):
-        pass

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.runtime.stopping import Wake
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-#: Handlers run in real time, whatever the clock of the queue is.
-_clock = SystemClock()
 
 
 def _all_of(queue: SimpleQueue[T]) -> list[T]:
@@ -63,10 +60,6 @@ class Pool(ABC):
         """What has ended since this was asked last."""
         return _all_of(self._outcomes)
 
-    def late(self, seconds: float) -> list[Sequence[Task]]:
-        """The tasks of each call that has run for longer than this many seconds."""
-        return []
-
     def _end(self, outcome: Outcome) -> None:
         self._calls.sees(outcome)
         self._outcomes.put(outcome)
@@ -80,9 +73,6 @@ class Threads(Pool):
         """Start the threads."""
         super().__init__(calls)
         self._threads = threads
-        #: By thread, the tasks of the running call, and since when it runs.
-        self._running: dict[int, tuple[float, Sequence[Task]]] = {}
-        self._told, calls.watch = calls.watch, self._watch
         try:
             for number in range(threads):
                 # A handler that hangs must not keep the process from ending after a second signal.
@@ -102,19 +92,6 @@ class Threads(Pool):
         for _ in range(self._threads):
             self._units.put(())
 
-    def late(self, seconds: float) -> list[Sequence[Task]]:
-        """The tasks of each call that has run for longer than this many seconds."""
-        latest = _clock.monotonic() - seconds
-        return [tasks for began, tasks in list(self._running.values()) if began < latest]
-
-    def _watch(self, tasks: Sequence[Task], begins: bool) -> None:  # noqa: FBT001  (`Calls.watch`)
-        # A call can only be late after a parent process was told of it.
-        if not begins:
-            self._running.pop(threading.get_ident(), None)
-        self._told(tasks, begins)
-        if begins:
-            self._running[threading.get_ident()] = _clock.monotonic(), tasks
-
     def _run(self) -> None:
         while tasks := self._units.get():
             self._end(self._calls.call(tasks))
@@ -126,9 +103,7 @@ class EventLoop(Pool):
     def __init__(self, calls: Calls, most: int) -> None:
         """Start the event loop, for at most this many calls at a time."""
         super().__init__(calls)
-        self._most = most
-        self._running = 0
-        self._lock = threading.Lock()
+        self._turns = asyncio.Semaphore(most)
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
         try:
@@ -139,12 +114,8 @@ class EventLoop(Pool):
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
-        with self._lock:
-            self._units.put(tasks)
-            begins = self._running < self._most
-            self._running += begins
-        if begins:
-            asyncio.run_coroutine_threadsafe(self._run(), self._loop)
+        self._units.put(tasks)
+        asyncio.run_coroutine_threadsafe(self._run(), self._loop)
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
@@ -170,12 +141,8 @@ class EventLoop(Pool):
         self._loop.close()
 
     async def _run(self) -> None:
-        """Make calls until none waits."""
-        while True:
-            with self._lock:
-                try:
-                    tasks = self._units.get_nowait()
-                except Empty:
-                    self._running -= 1
-                    return
-            self._end(await self._calls.call_async(tasks))
+        """Make a call when it is its turn, unless one was withdrawn."""
+        async with self._turns:
+            with contextlib.suppress(Empty):
+                tasks = self._units.get_nowait()
+                self._end(await self._calls.call_async(tasks))
