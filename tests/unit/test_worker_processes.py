@@ -18,7 +18,7 @@ import pytest
 from tubeq_spark.cli import work
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.errors import CommitUnknownError, ConflictError, SessionError, StoreError
-from tubeq_spark.runtime.stopping import Stop, Wake
+from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 from tubeq_spark.tube import Tube
 from tubeq_spark.workers import start
@@ -64,7 +64,7 @@ class Parent:
         self.reports: list[WorkReport] = []
         # Without the site directories it begins at once.
         command = [sys.executable, "-I", "-S", "-c", CHILD + child, str(place)]
-        self._place, self.stop = place, Stop(self.asked, Wake())
+        self._place, self.stop = place, Stop(self.asked)
         self._processes = Processes(
             command,
             count,

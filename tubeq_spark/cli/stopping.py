@@ -21,7 +21,7 @@ class Stop(stopping.Stop):
 
     def __init__(self, notice: Callable[[str], None]) -> None:
         """Give `notice` the sentence that answers the first request."""
-        super().__init__(None, stopping.Wake())
+        super().__init__()
         self._notice = notice
         self._entered: list[AbstractContextManager[None]] = []
 

@@ -196,7 +196,7 @@ def _parent(
         Their report, the first signal if a second one cut them off, and how many died.
     """
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
-    from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
+    from tubeq_spark.runtime.stopping import Stop  # noqa: PLC0415
     from tubeq_spark.workers import processes as pool  # noqa: PLC0415
 
     def give_back(death: Death) -> int:
@@ -205,7 +205,7 @@ def _parent(
             return pool.settle_death(queue.tube(tube), death, buries=buries)
 
     with call.answering():
-        stop = Stop(None, Wake())
+        stop = Stop()
         # A child repeats this call with further options. `--` would end the options, and is not needed, because no
         # argument begins with a dash.
         arguments = [argument for argument in sys.argv[1:] if argument != "--"]

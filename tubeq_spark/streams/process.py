@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 from tubeq_spark.model import validation
-from tubeq_spark.runtime.stopping import Stop, Wake
+from tubeq_spark.runtime.stopping import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,7 +223,7 @@ def _wait(
     """Wait as Spark does; in the main thread a signal stops the query first, and then has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         return spark_wait(timeout)
-    stop = Stop(None, Wake())
+    stop = Stop()
     with stop.on_signals():
         waiting = in_thread(lambda: spark_wait(timeout))
         while not (stop.is_asked or wait([waiting], _LOOK).done):

@@ -142,7 +142,6 @@ class Loop:
     # -- what has ended ----------------------------------------------------------------------
 
     def _collect(self) -> None:
-        self.pool.woken.clear()
         for outcome in self.pool.ended():
             self._calls -= 1
             for task in outcome.done:
@@ -391,7 +390,7 @@ class Loop:
         waits = [LOOK, max(renews, self._next_try - now)]
         if self._room and not self._is_over:
             waits.append(max(self._next_look, self._next_try) - now)
-        self.pool.woken.wait(max(min(waits), 0.001))
+        self.pool.wait(max(min(waits), 0.001))
 
 
 def _left_us(task: Task, now_us: int) -> float:

@@ -10,8 +10,6 @@ from abc import ABC, abstractmethod
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.runtime.stopping import Wake
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -38,11 +36,12 @@ class Pool(ABC):
     def __init__(self, calls: Calls) -> None:
         """Begin without calls."""
         self._calls = calls
-        #: Set when a call has ended, or when the loop must look at something else, such as a signal.
-        self.woken = Wake()
         #: The tasks of each call that waits for its turn. An empty one ends a thread.
         self._units: SimpleQueue[Sequence[Task]] = SimpleQueue()
-        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        #: What has ended; `None` only wakes the loop. A signal handler may put to this queue while the loop takes from
+        #: it. A handler that sets a `threading.Event` would wait forever for the lock that the loop holds.
+        self._outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
+        self._seen: list[Outcome | None] = []
 
     @abstractmethod
     def submit(self, tasks: Sequence[Task]) -> None:
@@ -58,12 +57,21 @@ class Pool(ABC):
 
     def ended(self) -> list[Outcome]:
         """What has ended since this was asked last."""
-        return _all_of(self._outcomes)
+        found, self._seen = [*self._seen, *_all_of(self._outcomes)], []
+        return [outcome for outcome in found if outcome is not None]
+
+    def wake(self) -> None:
+        """End the wait of the loop, or its next one, because it must look at something else, such as a signal."""
+        self._outcomes.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a call ends, for at most this many seconds."""
+        with contextlib.suppress(Empty):
+            self._seen.append(self._outcomes.get(timeout=seconds))
 
     def _end(self, outcome: Outcome) -> None:
         self._calls.sees(outcome)
         self._outcomes.put(outcome)
-        self.woken.set()
 
 
 class Threads(Pool):

@@ -59,7 +59,7 @@ def work(  # noqa: PLR0913  (the contract)
     ears = ears or Ears()
     calls.watch = ears.calls
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
-    ends = Stop(stop, pool.woken, each_once=ears.hands_on)
+    ends = Stop(stop, pool.wake, each_once=ears.hands_on)
     try:
         with ends.on_signals():
             source = Source(tube, per_utube, utube, buries=on_error == "bury")
