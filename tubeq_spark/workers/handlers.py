@@ -199,11 +199,6 @@ def check(handler: object, time_limit: Seconds | None) -> None:
         raise InvalidOptionError(msg)
 
 
-def took_too_long(time_limit: float | None) -> TimeoutError:
-    """The error of a task whose call exceeded its time limit."""
-    return TimeoutError(f"it took longer than {time_limit:g} s")
-
-
 class Calls:
     """Calls a handler with one task, or with several."""
 
@@ -260,8 +255,9 @@ class Calls:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self.ends:
                 raise
-            is_late = limit is not None and limit.expired()
-            outcome.raised(held, took_too_long(self._time_limit) if is_late else error)
+            if limit is not None and limit.expired():
+                error = TimeoutError(f"it took longer than {self._time_limit:g} s")
+            outcome.raised(held, error)
         self.watch(held, False)  # noqa: FBT003  (it is over)
 
     def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import SessionError
 from tubeq_spark.workers.handlers import Failure, WorkReport
-from tubeq_spark.workers.source import LOOK, OF_STORAGE, Source, require_passing
+from tubeq_spark.workers.source import LOOK, Source, going_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -309,16 +309,13 @@ class Processes:
 
     def _settle(self, death: Death) -> None:
         """Settle the tasks of a dead child, or leave them to the ends of their leases."""
+        said = "the tasks of a dead worker process come back when their leases end"
         try:
-            self._before += WorkReport(buried=self.give_back(death))
+            with going_on(said):
+                self._before += WorkReport(buried=self.give_back(death))
         except SessionError:
             # The session is over, so its tasks were given back.
             log.info("the session of a dead worker process was over: %s", death.session)
-        except OF_STORAGE as error:
-            require_passing(error)
-            log.warning(
-                "the tasks of a dead worker process come back when their leases end: %s", error
-            )
 
     def _report(self, began: float) -> WorkReport:
         own = replace(self._before, seconds=self.clock.monotonic() - began)

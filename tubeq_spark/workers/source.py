@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import defaultdict
-from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,30 +17,39 @@ from tubeq_spark.verbs import settle
 from tubeq_spark.workers.brake import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from tubeq_spark.model.arguments import Utubes
+    from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
+    from tubeq_spark.verbs.settle import Verb
     from tubeq_spark.workers.handlers import Failure
 
+    #: Makes a verb from the errors of tasks.
+    VerbOf: TypeAlias = Callable[[ErrorTexts | None], Verb]
+
 log = logging.getLogger(__name__)
-#: Errors that may pass: a loop goes on after them, and tries again later. For a `StoreError`, `require_passing` decides.
-OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
 #: The error of a task whose call was running when its loop had to end at once.
 STOPPED = "the worker was stopped before the call ended"
 #: Seconds between two checks of things that wake nobody: the event of the program, and the time.
 LOOK = 0.25
 
 
-def require_passing(error: Exception) -> None:
-    """Raise an error that does not pass by itself.
+@contextlib.contextmanager
+def going_on(said: str) -> Iterator[None]:
+    """Run a block that commits. Errors that may pass by themselves end it with a line in the log.
 
     Raises:
-        StoreError: The error itself.
+        StoreError: It does not pass by itself.
     """
-    if isinstance(error, StoreError) and not error.passes:
-        raise error
+    try:
+        yield
+    except (ConflictError, CommitUnknownError, StoreError) as error:
+        if isinstance(error, StoreError) and not error.passes:
+            raise
+        log.warning("%s: %s", said, error)
 
 
 def log_lost(task: Task) -> None:
@@ -49,12 +58,8 @@ def log_lost(task: Task) -> None:
     log.warning(said, task.task_id, task.attempts)
 
 
-class _Fate(Enum):
-    """What becomes of a failed task."""
-
-    RELEASED = auto()
-    GIVEN_BACK = auto()
-    BURIED = auto()
+#: Other consumers may hold a task by now, and `Tube.bury_many` would bury it.
+_bury = partial(settle.bury, by_holder=True)
 
 
 class Source:
@@ -109,14 +114,12 @@ class Source:
 
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to this many tasks; none if the storage fails for a moment, or rivals come first."""
-        try:
-            return self._tube.take_many(
+        taken: list[Task] = []
+        with going_on(f"{self._tube.name}: no task was taken"):
+            taken += self._tube.take_many(
                 count, timeout=timeout, per_utube=self._per_utube, utube=self._utube
             )
-        except OF_STORAGE as error:
-            require_passing(error)
-            log.warning("%s: no task was taken: %s", self._tube.name, error)
-            return []
+        return taken
 
     def finish(self, done: Sequence[Task], count: int) -> tuple[list[Task], list[Task], list[Task]]:
         """Ack tasks, and take up to `count` tasks.
@@ -145,26 +148,31 @@ class Source:
         """
         buried = 0
         later: list[Task] = []
-        groups: dict[_Fate, list[Failure]] = defaultdict(list)
+        groups: dict[VerbOf, list[Failure]] = defaultdict(list)
         for failure in failures:
-            groups[self._fate(failure)].append(failure)
-        for fate, group in groups.items():
+            groups[self._verb_of(failure)].append(failure)
+        for verb_of, group in groups.items():
             errors = {each.task.task_id: each.error for each in group}
             result = self._on_held(
-                [each.task for each in group], partial(self._settle_failed, errors, fate)
+                [each.task for each in group], partial(self._settle_failed, verb_of, errors)
             )
             buried += sum(task.state is TaskState.BURIED for task in result.tasks)
             later += result.later
         return buried, later
 
-    def _fate(self, failure: Failure) -> _Fate:
+    def _verb_of(self, failure: Failure) -> VerbOf:
+        """What settles a failed task with its error."""
         if self._buries or failure.buries:
-            return _Fate.BURIED
-        return _Fate.RELEASED if failure.counts else _Fate.GIVEN_BACK
+            return _bury
+        return self._release if failure.counts else settle.give_back
+
+    def _release(self, texts: ErrorTexts | None) -> Verb:
+        # By a backoff, also if the tube has none.
+        return settle.release(Release(Backoff() if self._delays else 0, texts, by_backoff=True))
 
     def holds_for(self, failure: Failure) -> float:
         """Seconds for which a failed task is held before it is settled; 0 if it need not be held."""
-        if self._delays or self._fate(failure) is not _Fate.RELEASED:
+        if self._delays or self._verb_of(failure) != self._release:
             return 0.0
         # The last known options: a read could fail here.
         most = self._tube._ctx.table.max_attempts  # noqa: SLF001  (as above)
@@ -173,18 +181,9 @@ class Source:
         return 0.0 if is_last else min(delay_us / US, LONGEST)
 
     def _settle_failed(
-        self, errors: Mapping[int, BaseException | str], fate: _Fate, ids: list[int]
+        self, verb_of: VerbOf, errors: Mapping[int, BaseException | str], ids: list[int]
     ) -> list[Task]:
-        texts = error_texts({task_id: errors[task_id] for task_id in ids}, ids)
-        if fate is _Fate.BURIED:
-            # `Tube.bury_many` would also bury a task that another consumer holds by now.
-            verb = settle.bury(texts, by_holder=True)
-        elif fate is _Fate.GIVEN_BACK:
-            verb = settle.give_back(texts)
-        else:
-            # By a backoff, also if the tube has none.
-            verb = settle.release(Release(Backoff() if self._delays else 0, texts, by_backoff=True))
-        return self._tube._settle(verb, ids)  # noqa: SLF001  (the loop is a part of the tube)
+        return self._tube._settle(verb_of(error_texts(errors, ids)), ids)  # noqa: SLF001  (the loop is a part of the tube)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
         """Give back tasks that no handler has begun, as if they had never been taken.
@@ -214,7 +213,7 @@ class Source:
         """
         ids_held = {t.task_id for t in tasks if self._attempt(t) in (None, t.attempts)}
         held = _without_lost(tasks, ids_held)
-        try:
+        with going_on(f"{self._tube.name}: {len(held)} tasks stay as they are"):
             while held:
                 ids = [task.task_id for task in held]
                 try:
@@ -227,9 +226,6 @@ class Source:
                         )
                         break
                     held = _without_lost(held, there)
-        except OF_STORAGE as error:
-            require_passing(error)
-            log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(held), error)
         return _Result([], [], held)
 
 
