@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.arguments import Seconds, TaskId, Utubes
     from tubeq_spark.model.options import TubeOptions
-    from tubeq_spark.model.reports import BatchReport, UtubeCounts
+    from tubeq_spark.model.reports import UtubeCounts
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
@@ -728,15 +729,9 @@ class Tube:
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
 
-        unsettled: list[Batch] = []
-
-        def handle(batch: Batch, stop: Callable[[], bool]) -> BatchReport:
-            return batch.process(handler, halves=halves, stop=stop)
-
-        def tick(goes_on: Callable[[], bool]) -> None:
-            take = lambda: self.take_df(size, per_utube=per_utube, utube=utube)  # noqa: E731
-            process.work_off(self.name, take, handle, goes_on, unsettled)
-
+        take = partial(self.take_df, size, per_utube=per_utube, utube=utube)
+        handle = partial(Batch.process, handler=handler, halves=halves)
+        tick = partial(process.work_off, self.name, take, handle, [])
         query = process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
         told = f"tube {self.name}: the stream ends after the call in hand"
         return process.until_signal(query, told)

@@ -37,24 +37,23 @@ _LOOK = 0.2
 def work_off(
     name: str,
     take: Callable[[], Batch],
-    handle: Callable[[Batch, Callable[[], bool]], BatchReport],
-    goes_on: Callable[[], bool],
+    handle: Callable[..., BatchReport],
     unsettled: list[Batch],
+    goes_on: Callable[[], bool],
 ) -> None:
     """Take batches until no task is ready, no task of a batch succeeds, or the query ends.
 
     Args:
         name: The name of the tube, for the log.
         take: Takes the next batch, which is empty if no task is ready.
-        handle: Calls the handler with a batch and settles it. It also gets a function that returns whether to stop.
-        goes_on: Returns whether to take another batch.
+        handle: Calls the handler with a batch and settles it. `stop` is a function that returns whether to stop.
         unsettled: Batches that could be neither acked nor released. They are released first.
+        goes_on: Returns whether to take another batch.
 
     Raises:
         QueueStateError: The queue was closed.
         TubeNotFoundError: The tube was dropped.
     """
-    stops = lambda: not goes_on()  # noqa: E731
     for batch in list(unsettled):
         if not _released(name, batch):
             return
@@ -66,7 +65,7 @@ def work_off(
 
         def handled(batch: Batch = taken) -> BatchReport:
             with batch:
-                return handle(batch, stops)
+                return handle(batch, stop=lambda: not goes_on())
 
         report = _tried(name, f"a batch of {taken.count} tasks was not acked", handled)
         if report is None:

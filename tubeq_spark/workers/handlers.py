@@ -69,7 +69,7 @@ class WorkReport:
     """What a call of `Tube.work` has done.
 
     Attributes:
-        done: Tasks that were acked.
+        done: Tasks that were acked. An ack whose answer was lost may be missing.
         failed: Number of failures: a task that failed twice counts twice.
         buried: Failed tasks that were buried: by `Bury`, by `on_error="bury"`, or at
             `max_attempts`.
