@@ -38,7 +38,7 @@ from tubeq_spark.observe import notebook, statistics
 from tubeq_spark.observe.minutes import Minutes, count_minutes
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import ArrowRows, as_table
-from tubeq_spark.runtime.group_commit import GroupCommit
+from tubeq_spark.runtime.current_tube import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, QueueState, Task, TaskState
 from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
