@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from array import array as IdArray
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -62,8 +61,8 @@ class Batch:
 
     Leaving the block acks the remaining tasks; an exception releases them with the exception as their
     error. `FailedTasks` as the exception releases the tasks that it names, each with its own error, acks
-    the others, and is swallowed. If it names a task that is not in this batch, nothing is acked, because
-    nobody can say which tasks are done: the remaining tasks are released, the attempt does not count, and the
+    the others, and is swallowed. If it names a task that is not in this batch, or not any more, nothing is acked,
+    because nobody can say which tasks are done: the remaining tasks are released, the attempt does not count, and the
     exception propagates. If the release fails, the log has a warning, and the exception propagates all the
     same: the tasks are ready again when their leases end.
 
@@ -81,10 +80,6 @@ class Batch:
         self._current, self._run, self._read = current, current.run, current.read
         self._held = HeldBatch(current, taken)
         self.count = self._held.count
-        #: The ids in the first table that the program has read.
-        self._read_ids: pa.ChunkedArray | None = None
-        #: The ids that the program has named as settled; an array, since a batch may have millions.
-        self._settled_ids = IdArray("q")
 
     def __repr__(self) -> str:
         return f"Batch({self._ctx.record.name!r}, count={self.count}, lease={self._lease!r})"
@@ -167,12 +162,9 @@ class Batch:
             QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
-        found = self._read(
+        return self._read(
             lambda ctx: ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
         )
-        if self._read_ids is None:
-            self._read_ids = found.column("task_id")
-        return found
 
     def ack(self, df: DataFrame | Ids | None = None) -> int:
         """Ack tasks of the batch, that is, remove them from the tube.
@@ -422,27 +414,17 @@ class Batch:
         return self._read(lambda _: self._held.ids())
 
     def _end_failed(self, reasons: Mapping[int, Reason]) -> bool | None:
-        """End a block with failed tasks; return whether all of them are, or were, tasks of this batch."""
-        strange = self._not_known(reasons.keys())
-        left = self._ids() if strange and self._held.is_left else []
-        strange.difference_update(left)
-        if not strange:
-            if self._held.is_left:
+        """End a block with failed tasks; return whether the batch still had all of them."""
+        left = set(self._ids()) if self._held.is_left else set()
+        if left.issuperset(reasons):
+            if left:
                 self._settle_trial(Trial(dict(reasons)))
             return True
-        if self._held.is_left:
-            ours = _within(reasons, set(left))
-            rest = [task_id for task_id in left if task_id not in ours]
+        if left:
+            ours = _within(reasons, left)
             with self._beside_an_error():
-                self._settle_trial(Trial(ours, rest))
+                self._settle_trial(Trial(ours, sorted(left.difference(ours))))
         return None
-
-    def _not_known(self, named: AbstractSet[int]) -> set[int]:
-        """The named tasks that the program has neither read in this batch nor settled by their ids."""
-        strange = set(named).difference(self._settled_ids)
-        if strange and self._read_ids is not None:
-            strange.difference_update(self._read_ids.to_pylist())
-        return strange
 
     def _settle_trial(self, trial: Trial, delay: Seconds | None = None) -> BatchReport:
         """Ack the done tasks, and release the rest. Tasks that other verbs have settled meanwhile are left out."""
@@ -536,12 +518,7 @@ class Batch:
                 if named:
                     raise not_in_batch(named)
                 return 0
-            verb = verb_of(errors if error is None else error)
-            count = self._held.settle(verb, named)
-            # Ids that the program has read, and those that are left, are known anyway.
-            if named is not None and self._read_ids is None and not verb.keeps:
-                self._settled_ids.extend(named)
-            return count
+            return self._held.settle(verb_of(errors if error is None else error), named)
 
         # Spark may also settle a large batch.
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")

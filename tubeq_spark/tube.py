@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -37,7 +38,7 @@ from tubeq_spark.observe import notebook, statistics
 from tubeq_spark.observe.minutes import Minutes, count_minutes
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import ArrowRows, as_table
-from tubeq_spark.runtime.group_commit import GroupCommit
+from tubeq_spark.runtime.current_tube import GroupCommit
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, QueueState, Task, TaskState
 from tubeq_spark.verbs import exchange, expire, maintain, put, put_rows, read, settle, wait
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.arguments import Seconds, TaskId, Utubes
     from tubeq_spark.model.options import TubeOptions
-    from tubeq_spark.model.reports import BatchReport, UtubeCounts
+    from tubeq_spark.model.reports import UtubeCounts
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
@@ -727,15 +728,9 @@ class Tube:
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
 
-        unsettled: list[Batch] = []
-
-        def handle(batch: Batch, stop: Callable[[], bool]) -> BatchReport:
-            return batch.process(handler, halves=halves, stop=stop)
-
-        def tick(goes_on: Callable[[], bool]) -> None:
-            take = lambda: self.take_df(size, per_utube=per_utube, utube=utube)  # noqa: E731
-            process.work_off(self.name, take, handle, goes_on, unsettled)
-
+        take = partial(self.take_df, size, per_utube=per_utube, utube=utube)
+        handle = partial(Batch.process, handler=handler, halves=halves)
+        tick = partial(process.work_off, self.name, take, handle, [])
         query = process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
         told = f"tube {self.name}: the stream ends after the call in hand"
         return process.until_signal(query, told)
@@ -758,8 +753,8 @@ class Tube:
         A task is acked when its call returns, whatever the value. Only if the value is a coroutine or a generator,
         whose code has not run, the task has failed. When the call raises, the task is released with its error and a
         delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at `max_attempts` it is buried.
-        `raise Bury("why")` buries it at once. Without delays, the loop holds the failed task for that time if the type
-        has sub-queues, so only that sub-queue waits. Otherwise it takes no tasks for that time, a minute at most.
+        `raise Bury("why")` buries it at once. In types without delays the loop holds the failed task for that time, a
+        minute at most, so only its sub-queue waits.
 
         The loop prefetches tasks, so that calls do not wait, and settles them together. In tubes with `rate`,
         `parallel` above 1, `most_taken` or `order="fair"` it prefetches none. While a handler runs, the loop

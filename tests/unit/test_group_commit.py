@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tubeq_spark.errors import CommitUnknownError
-from tubeq_spark.runtime import group_commit
-from tubeq_spark.runtime.group_commit import GroupCommit
+from tubeq_spark.runtime import current_tube
+from tubeq_spark.runtime.current_tube import GroupCommit
 
 WAIT = 30.0
 
@@ -101,7 +101,7 @@ def test_submit_when_a_waiting_thread_is_interrupted_hands_its_turn_on(
         first = pool.submit(group.submit, 0)
         assert commits.begun.wait(WAIT)
         with monkeypatch.context() as patched:
-            patched.setattr(group_commit.threading, "Event", Interrupted)
+            patched.setattr(current_tube.threading, "Event", Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 group.submit(1)
         last = pool.submit(group.submit, 2)

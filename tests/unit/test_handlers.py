@@ -364,54 +364,18 @@ def test_work_when_it_waits_for_calls_has_told_of_all_that_it_acked(
     assert acked[-1] > 0
 
 
-# -- time limits --------------------------------------------------------------------------------------
-
-
-class KilledError(Exception):
-    """Raised in place of the end of the process."""
-
-
-def test_work_when_a_batch_fails_the_time_limit_is_that_of_each_call(tube: Tube) -> None:
-    tube.put_many(range(8))
-    overdue: list[object] = []
-    go_on = threading.Event()
+def test_work_when_a_batch_fails_tells_of_the_begin_and_the_end_of_each_call(tube: Tube) -> None:
+    tube.put_many(range(4))
+    told: list[tuple[list[object], bool]] = []
 
     def handle(tasks: list[Task]) -> None:
-        if any(task.data == 5 for task in tasks):
-            # The part of the batch that fails last hangs; the calls before it together take longer.
-            assert go_on.wait(WAIT if len(tasks) == 1 else 0.2) or len(tasks) > 1
+        if any(task.data == 1 for task in tasks):
             raise ValueError
 
-    def end(late: Any) -> None:
-        overdue.extend(task.data for task in late)
-        raise KilledError
+    def watch(tasks: Any, begins: bool) -> None:
+        told.append(([task.data for task in tasks], begins))
 
-    with pytest.raises(KilledError):
-        work_as_child(tube, handle, Ears(overdue=end), batch=8, time_limit=0.5)
-    go_on.set()
+    work_as_child(tube, handle, Ears(calls=watch), batch=4)
 
-    assert overdue == [5]
-
-
-def test_work_when_a_call_is_overdue_has_told_of_all_that_it_acked(
-    queue: InMemoryQueue, tube: Tube
-) -> None:
-    tube.put_many(["slow", *range(200)])
-    told, go_on = [0], threading.Event()
-
-    def handle(task: Task) -> None:
-        if task.data == "slow":
-            assert go_on.wait(WAIT)
-        else:
-            threading.Event().wait(0.01)
-
-    def end(*_: Any) -> None:
-        raise KilledError
-
-    ears = Ears(progress=lambda report: told.append(report.done), overdue=end)
-    with pytest.raises(KilledError):
-        work_as_child(tube, handle, ears, threads=2, time_limit=0.5)
-    acked = queue.statistics(tube.name)["tasks"]["done"]
-    go_on.set()
-
-    assert told[-1] == acked
+    parts = [[0, 1, 2, 3], [0, 1], [0], [1], [2, 3]]
+    assert told == [(part, begins) for part in parts for begins in (True, False)]

@@ -19,13 +19,15 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tubeq_spark import StoreError
-from tubeq_spark.runtime.stopping import Stop, Wake
+from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.storage.rows import PutsSeen
 from tubeq_spark.storage.spark.put_frame_rows import CountedFrame
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.streams import process, sink
 from tubeq_spark.streams.process import until_signal
 from tubeq_spark.verbs import put_frame
+from tubeq_spark.workers.handlers import Calls
+from tubeq_spark.workers.pools import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,22 +261,21 @@ class Struck:
     """A loop that clears, is woken, and waits; a signal handler runs within it at one of its steps."""
 
     def __init__(self, step: int) -> None:
-        self.woken = Wake()
-        self.stop = Stop(None, self.woken)
-        self.is_woken = False
+        self.pool = Threads(Calls(print, single=True), 0)
+        self.stop = Stop(wake=self.pool.wake)
         self._left = step
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
-        # Where the handler waits for its own thread, this never ends.
+        # Where the handler waits for its own thread, or does not wake it, this takes longer.
         thread.join(20)
         self.has_ended = not thread.is_alive()
 
     def _run(self) -> None:
         sys.settrace(self._strike)
         try:
-            self.woken.clear()
-            self.woken.set()
-            self.is_woken = self.woken.wait(20)
+            self.pool.ended()
+            self.pool.wake()
+            self.pool.wait(60)
         finally:
             sys.settrace(None)
 
@@ -293,14 +294,13 @@ def test_signal_when_it_comes_at_any_step_of_a_loop_that_waits_wakes_it_and_wait
     for step in count():
         struck = Struck(step)
         assert struck.has_ended, step
-        assert struck.is_woken
         if not struck.stop.is_asked:
             break
     assert step > 30
 
 
 def test_stop_when_a_signal_comes_again_is_urgent_unless_each_counts_once() -> None:
-    stops = [Stop(None, Wake()), Stop(None, Wake(), each_once=True)]
+    stops = [Stop(), Stop(each_once=True)]
     for stop in stops:
         stop._came(signal.SIGTERM, None)
         assert stop.is_asked

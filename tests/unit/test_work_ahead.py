@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tubeq_spark import Task, TaskState
-from tubeq_spark.runtime.stopping import Stop, Wake
+from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.workers.handlers import Ears, Limits, Outcome
 from tubeq_spark.workers.loop import Loop
@@ -21,7 +21,6 @@ class Paced:
     """A pool whose calls end when somebody says so, in their order."""
 
     def __init__(self) -> None:
-        self.woken = self
         self._waiting: list[Task] = []
         self._ended: list[Task] = []
 
@@ -36,9 +35,6 @@ class Paced:
         ended, self._ended = self._ended, []
         return [Outcome(done=ended)]
 
-    def clear(self) -> None:
-        """Nothing is set."""
-
     def wait(self, _seconds: float) -> None:
         """Wait for a call to end, unless one has ended meanwhile."""
         if not self._ended:
@@ -51,7 +47,6 @@ class Waiting:
     name = "t"
     takes_ahead = True
     frees_tasks = False
-    pause = 0.0
 
     def __init__(self, pool: Paced, tasks: int, pace: int) -> None:
         self._pool, self._pace, self.commits, self.most = pool, pace, 0, 0
@@ -80,7 +75,7 @@ def worked(tasks: int, pace: int) -> Waiting:
     source = Waiting(pool, tasks, pace)
     parts: list[Any] = [source, pool]
     limits = Limits(THREADS, 1, 0.0, 0.1)
-    report = Loop(*parts, Stop(None, Wake()), limits, clock, Ears()).run()
+    report = Loop(*parts, Stop(), limits, clock, Ears()).run()
     assert report.done == tasks
     return source
 

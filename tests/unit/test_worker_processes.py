@@ -8,23 +8,21 @@ import signal
 import sys
 import threading
 import uuid
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from textwrap import indent
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.waiting import until
 from tubeq_spark.cli import work
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.errors import CommitUnknownError, ConflictError, SessionError, StoreError
-from tubeq_spark.runtime.stopping import Stop, Wake
-from tubeq_spark.testing import InMemoryQueue, ManualClock, task
+from tubeq_spark.runtime.stopping import Stop
+from tubeq_spark.testing import InMemoryQueue, ManualClock
 from tubeq_spark.tube import Tube
 from tubeq_spark.workers import start
-from tubeq_spark.workers.handlers import Calls, WorkReport
-from tubeq_spark.workers.pools import Threads
+from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.processes import (
     BAD_USE,
     ChildFailedError,
@@ -57,7 +55,7 @@ def is_first(name):
 class Parent:
     """Runs children in a directory; time passes only while it has none."""
 
-    silence = float("inf")
+    time_limit = float("inf")
 
     def __init__(self, place: Path, child: str, count: int = 1) -> None:
         self.clock = ManualClock()
@@ -66,7 +64,7 @@ class Parent:
         self.reports: list[WorkReport] = []
         # Without the site directories it begins at once.
         command = [sys.executable, "-I", "-S", "-c", CHILD + child, str(place)]
-        self._place, self.stop = place, Stop(self.asked, Wake())
+        self._place, self.stop = place, Stop(self.asked)
         self._processes = Processes(
             command,
             count,
@@ -74,7 +72,7 @@ class Parent:
             clock=self.clock,
             give_back=self.give_back,
             told=self.told,
-            silence=self.silence,
+            time_limit=self.time_limit,
         )
 
     def run(self) -> WorkReport:
@@ -185,20 +183,6 @@ def test_death_settles_only_the_attempts_that_it_names_and_reads_no_tasks_of_oth
     assert [task.error for task in left.values()].count("the worker ended") == 1
 
 
-def test_call_is_late_only_after_its_parent_was_told_of_it_and_until_it_is_told_that_it_is_over() -> (
-    None
-):
-    late: list[list[Any]] = []
-    calls = Calls(lambda _: late.append(pool.late(-1)), single=True)
-    calls.watch = lambda *_: late.append(pool.late(-1))
-    pool = Threads(calls, 1)
-    pool.submit([one := task("a")])
-    until(lambda: bool(pool.ended()))
-    pool.close()
-
-    assert late == [[], [[one]], []]
-
-
 class Stopped(Parent):
     """It is asked to end once a child has told something."""
 
@@ -288,54 +272,93 @@ else: tell('{{"over": [[1, 1]]}}')
     assert parent._processes.has_cut_off is is_cut_off
 
 
-class Impatient(Parent):
-    """It waits for some seconds each time, once a child has told something."""
+class Limited(Parent):
+    """Its calls may run for 5 s; time passes until it has asked a child to end."""
 
-    silence = 20.0
+    time_limit = 5.0
 
     def told(self, report: WorkReport) -> None:
-        if report.done == 1:
-            self.clock.advance(8)
+        super().told(report)
+        if any(self.waits_for(child) for child in self._processes._children):
+            self.clock.advance(2)
+
+    def waits_for(self, child: Any) -> bool:
+        """Whether time passes in a call of a child."""
+        return bool(child.in_calls) and child.asked is None
 
 
-def test_child_when_it_says_nothing_more_is_killed_and_another_begins(
+class Unanswered(Limited):
+    """Time also passes after that."""
+
+    def waits_for(self, child: Any) -> bool:
+        return bool(child.in_calls)
+
+
+#: A child that is asked to end because of a call; another call that begins then; and how it settles the rest.
+OVERDUE = """
+import signal
+asked = []
+signal.signal(15, lambda *_: asked.append(1))
+tell('{"session": "s"}')
+tell('{"begun": [[1, 2]]}')
+while not asked: time.sleep(0.01)
+"""
+LATER = "tell('{\"begun\": [[2, 1]]}')"
+SETTLES = """
+tell('{"done": 3}')
+tell('{"stopping": 2}')
+tell('{"done": 4}')
+time.sleep(600)
+"""
+#: Only the task of the call that took too long has failed.
+DEATH = Death(
+    "s",
+    {(1, 2): "the call took longer than 5 s: the worker was killed by SIGKILL during attempt 2"},
+)
+
+
+def test_child_when_a_call_is_overdue_is_killed_after_it_has_settled_and_another_begins(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child = "first = is_first('a')\ntell('{\"done\": 1}')\nif first: time.sleep(600)"
+    parent = Limited(tmp_path, f"if is_first('a'):{indent(OVERDUE + LATER + SETTLES, '  ')}")
 
-    assert Impatient(tmp_path, child).run().done == 2
+    assert parent.run().done == 4
 
+    assert parent.given_back == [DEATH]
     assert without_pid(caplog.records[0]) == (
-        "worker process N was killed by SIGKILL, because the process said nothing for 24 s, without "
-        "a task in a call; another one begins in 0 s"
+        "worker process N was killed by SIGKILL, because the call took longer than 5 s, during "
+        "task 1 (attempt 2); another one begins in 0 s"
     )
 
 
-class StoppedTogether(Parent):
-    """It is stopped for an hour with its child, which needs some moments to speak again."""
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_child_when_it_lets_no_other_thread_run_is_killed_all_the_same(
+    tmp_path: Path, is_ending: bool
+) -> None:
+    said = "tell('{\"stopping\": 1}')" * is_ending
+    parent = Unanswered(
+        tmp_path, f"if is_first('a'):{indent(OVERDUE + said, '  ')}\n  time.sleep(600)"
+    )
 
-    silence = 20.0
+    parent.run()
 
-    def told(self, report: WorkReport) -> None:
-        self.reports += [report] * report.done
-        if len(self.reports) == 1:
-            self.clock.advance(3_600)
-        if len(self.reports) == 3:
-            (self._place / "go").mkdir()
+    assert (1, 2) in parent.given_back[0].errors
+    assert parent.clock.monotonic() > 35
 
 
-def test_child_when_it_was_stopped_for_long_together_with_its_parent_is_not_killed(
+def test_child_when_the_overdue_call_ends_in_time_is_not_killed_and_another_begins(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child = """
-tell('{"done": 1}')
-while not os.path.exists(os.path.join(sys.argv[1], "go")):
-    time.sleep(0.01)
-tell('{"done": 2}')
+    child = f"""
+if is_first('a'):{indent(OVERDUE, "  ")}
+  tell('{{"over": [[1, 2]]}}')
+tell('{{"done": 1}}')
 """
+    parent = Limited(tmp_path, child)
 
-    assert StoppedTogether(tmp_path, child).run().done == 2
+    assert parent.run().done == 2
 
+    assert not parent.given_back
     assert not caplog.records
 
 
@@ -345,20 +368,6 @@ def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_sign
     parent = Parent(tmp_path, "tell('{\"done\": %d}' % (os.getpgrp() == os.getpid()))")
 
     assert parent.run().done == 1
-
-
-OVERDUE = """
-tell('{"session": "s"}')
-tell('{"begun": [[1, 2]]}')
-tell('{"begun": [[2, 1]]}')
-tell('{"overdue": [[1, 2]], "why": "the call took longer than 5 s"}')
-time.sleep(600)
-"""
-#: Only the task of the call that took too long has failed.
-DEATH = Death(
-    "s",
-    {(1, 2): "the call took longer than 5 s: the worker was killed by SIGKILL during attempt 2"},
-)
 
 
 def ended(parent: Parent) -> Exception | None:
@@ -393,10 +402,10 @@ while not asked: time.sleep(0.01)
 """
 
 
-def test_parent_when_an_error_ends_it_kills_a_child_that_tells_then_that_it_is_overdue(
+def test_parent_when_an_error_ends_it_kills_a_child_whose_call_is_overdue_then(
     tmp_path: Path,
 ) -> None:
-    parent = Parent(tmp_path, SECOND_FAILS + OVERDUE, 2)
+    parent = Limited(tmp_path, SECOND_FAILS + OVERDUE.replace("asked = []", "") + SETTLES, 2)
 
     error = ended(parent)
 
@@ -418,12 +427,12 @@ def test_parent_when_an_error_ends_it_reads_what_children_tell_until_they_end(
     assert parent.reports[-1].done == 19_999
 
 
-class Failing(Parent):
+class Failing(Limited):
     """Its first call that gives something back fails."""
 
     def __init__(self, place: Path, error: Exception) -> None:
         super().__init__(
-            place, f"if is_first('a'):{indent(OVERDUE, '  ')}\ntell('{{\"done\": 1}}')"
+            place, f"if is_first('a'):{indent(OVERDUE + SETTLES, '  ')}\ntell('{{\"done\": 1}}')"
         )
         self._error = error
 
@@ -437,7 +446,7 @@ def test_parent_when_the_session_of_a_killed_child_is_over_goes_on(tmp_path: Pat
 
     assert ended(parent) is None
 
-    assert (parent.reports[-1].done, parent.reports[-1].failed) == (1, 1)
+    assert (parent.reports[-1].done, parent.reports[-1].failed) == (5, 1)
 
 
 @pytest.mark.parametrize(
@@ -455,7 +464,7 @@ def test_parent_when_the_storage_fails_for_a_moment_leaves_tasks_of_a_killed_chi
 
     assert ended(parent) is None
 
-    assert parent.reports[-1].done == 1
+    assert parent.reports[-1].done == 5
     assert caplog.records[-1].getMessage() == (
         f"the tasks of a dead worker process come back when their leases end: {error}"
     )
@@ -473,24 +482,7 @@ def test_progress_is_told_now_and_then_if_there_is_any(caplog: pytest.LogCapture
 # -- a child -----------------------------------------------------------------------------------------
 
 
-class ExitedError(Exception):
-    """The process has ended at once."""
-
-
-@pytest.mark.parametrize(
-    ("parents", "is_read"),
-    # The second one was killed before its child could look who that is, and nobody reads what it tells.
-    [([7, 1], True), ([1], False)],
-)
-def test_child_when_a_call_is_overdue_and_its_parent_was_killed_ends_at_once(
-    monkeypatch: pytest.MonkeyPatch, parents: list[int], is_read: bool
-) -> None:
-    codes = exit_codes_of_overdue_child(monkeypatch, parents=parents, is_read=is_read)
-
-    assert codes == [ExitCode.FAILED]
-
-
-def test_child_when_it_begins_its_first_call_has_said_that_it_is_there(
+def test_child_when_it_begins_to_work_has_said_what_its_session_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     theirs, pipe = os.pipe()
@@ -504,42 +496,43 @@ def test_child_when_it_begins_its_first_call_has_said_that_it_is_there(
     monkeypatch.setattr(start, "work", loop)
     queue = SimpleNamespace(session_uuid=uuid.uuid4(), tube=lambda _: None)
     call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue))
-    work._child(call, "t", None, {}, pipe)
+    work._child(call, "t", None, {"time_limit": None}, pipe)
     for each in (pipe, theirs):
         os.close(each)
 
-    assert said[0].startswith(b'\n{"session": ')
+    assert said[0].startswith(b'{"session": ')
 
 
-def exit_codes_of_overdue_child(
-    monkeypatch: pytest.MonkeyPatch, *, parents: list[int], is_read: bool
-) -> list[int]:
-    """Run the child's part of `tubeq work` with a loop whose only call is overdue; the last parent stays."""
-    codes: list[int] = []
+@pytest.mark.parametrize("is_read", [True, False])
+def test_child_when_a_call_is_overdue_and_its_parent_was_killed_ends_itself(
+    monkeypatch: pytest.MonkeyPatch, is_read: bool
+) -> None:
+    codes, ends = list[int](), threading.Event()
+    parents = [7, 1] if is_read else [1]
 
     def leave(code: int) -> None:
         codes.append(code)
-        raise ExitedError
+        ends.set()
 
-    def loop(_tube: Any, _handler: Any, *, ears: Any, **_: Any) -> None:
-        ears.overdue([SimpleNamespace(task_id=1, attempts=1)])
+    def loop(
+        _tube: Any, _handler: Any, *, stop: threading.Event, ears: Any, **_: Any
+    ) -> WorkReport:
+        ears.progress(WorkReport())
+        assert stop.is_set()
+        assert ends.wait(30)
+        return WorkReport()
 
     monkeypatch.setattr(os, "getppid", lambda: parents.pop(0) if len(parents) > 1 else parents[0])
     monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(work, "_MORE", 0.0)
     monkeypatch.setattr(start, "work", loop)
     queue = SimpleNamespace(session_uuid=uuid.uuid4(), tube=lambda _: None)
     call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue))
     theirs, pipe = os.pipe()
     if not is_read:
         os.close(theirs)
-
-    def run() -> None:
-        with suppress(ExitedError):
-            work._child(call, "t", None, {"time_limit": 5}, pipe)
-
-    child = threading.Thread(target=run, daemon=True)
-    child.start()
-    child.join(30)
+    work._child(call, "t", None, {"time_limit": 0.01}, pipe)
     for each in [pipe, *([theirs] if is_read else [])]:
         os.close(each)
-    return codes
+
+    assert codes == [ExitCode.FAILED]

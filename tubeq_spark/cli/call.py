@@ -45,8 +45,6 @@ log = logging.getLogger("tubeq_spark.cli")
 
 _PACKAGE = logging.getLogger("tubeq_spark")
 _JOBS = logging.getLogger("tubeq_spark.jobs")
-#: It logs failed tasks, which the commands do, too: with more of them, and with their tracebacks.
-_OF_CALLS = logging.getLogger("tubeq_spark.workers.handlers")
 #: Seconds ahead for which a call reserves ids. It is short, because ids run ahead of the clock if all slots are in use.
 _HORIZON = 10.0
 
@@ -227,8 +225,7 @@ def logged(call: Call, about: str = NAME) -> Iterator[None]:
         about: The tube of a command that runs for long, or what it does to all tubes; by default lines have no time.
     """
     handler = _Lines(call, about)
-    levels = {_PACKAGE: logging.WARNING, _OF_CALLS: logging.ERROR}
-    levels |= dict.fromkeys((log, _JOBS), logging.INFO)
+    levels = {_PACKAGE: logging.WARNING} | dict.fromkeys((log, _JOBS), logging.INFO)
     before = {logger: logger.level for logger in levels}
     # A handler's module may have its own handlers at the root.
     outer, propagates = _PACKAGE.handlers, _PACKAGE.propagate

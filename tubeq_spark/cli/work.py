@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,24 +24,21 @@ from tubeq_spark.cli.options import (
 )
 from tubeq_spark.cli.program import load_function
 from tubeq_spark.markup import plural
-from tubeq_spark.model.failures import headline
 from tubeq_spark.model.validation import is_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from signal import Signals
 
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
-    from tubeq_spark.workers.handlers import Failure, WorkReport
+    from tubeq_spark.workers.handlers import WorkReport
     from tubeq_spark.workers.processes import Death
 
 #: Seconds between two lines about the progress.
 _TELL = 10.0
-#: Seconds between two checks whether the parent of an overdue child still runs, and between two signs of life.
-_LOOK = 1.0
-#: Seconds beyond the time limit after which a child without a sign of life is killed.
-_SILENCE = 30.0
+#: Seconds beyond the time limit for a coroutine that ends slowly, and for what is settled without a parent.
+_MORE = 30.0
 
 
 def work(
@@ -114,12 +110,14 @@ def work(
         _child(call, tube, handler, options, report_to)
         return
     if processes > 1 or (time_limit is not None and not is_async(handler)):
-        _show(call, tube, *_parent(call, tube, processes, time_limit, bury), strict=strict)
+        limit = float("inf") if time_limit is None else time_limit
+        limit += _MORE * is_async(handler)
+        _show(call, tube, *_parent(call, tube, processes, limit, bury), strict=strict)
         return
     # A signal may come before the loop, when there is nothing to finish.
     with until_stopped(), call.queue() as queue, logged(call, tube):
         signals: list[Signals] = []
-        ears = {"progress": _teller(), "cut_off": signals.append}
+        ears = {"progress": _teller(), "stopping": _log_stop, "cut_off": signals.append}
         report = _run(queue.tube(tube), handler, options, None, **ears)
         _show(call, tube, report, signals[0] if signals else None, strict=strict)
 
@@ -131,8 +129,7 @@ def _run(
     from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
     from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
-    listeners = Ears(failed=_log_failure, stopping=_log_stop, **ears)
-    return run(tube, handler, stop=stop, ears=listeners, **options)
+    return run(tube, handler, stop=stop, ears=Ears(**ears), **options)
 
 
 def _teller() -> Callable[[WorkReport], None]:
@@ -149,22 +146,9 @@ def _teller() -> Callable[[WorkReport], None]:
     return tell
 
 
-def _log_failure(failure: Failure) -> None:
-    """Log a failed task with its reason."""
-    task, reason = failure.task, failure.reason
-    error = reason if isinstance(reason, BaseException) else None
-    said = "task %d failed at attempt %d: %s"
-    log.warning(said, task.task_id, task.attempts, headline(reason), exc_info=error)
-
-
 def _log_stop(calls: int) -> None:
     """Log that the loop ends after its running calls."""
     log.info("stopping: %s in hand", plural(calls, "call"))
-
-
-def _attempts(tasks: Sequence[Task]) -> list[tuple[int, int]]:
-    """Tasks by id and attempt, for the parent."""
-    return [(task.task_id, task.attempts) for task in tasks]
 
 
 def _sentence(report: WorkReport, died: int = 0) -> str:
@@ -209,7 +193,7 @@ def _show(
 
 
 def _parent(
-    call: Call, tube: str, processes: int, time_limit: float | None, buries: bool
+    call: Call, tube: str, processes: int, time_limit: float, buries: bool
 ) -> tuple[WorkReport, Signals | None, int]:
     """Run the same command in children.
 
@@ -217,7 +201,7 @@ def _parent(
         Their report, the first signal if a second one cut them off, and how many died.
     """
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
-    from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
+    from tubeq_spark.runtime.stopping import Stop  # noqa: PLC0415
     from tubeq_spark.workers import processes as pool  # noqa: PLC0415
 
     def give_back(death: Death) -> int:
@@ -225,7 +209,7 @@ def _parent(
         with call.queue(death.session) as queue:
             return pool.settle_death(queue.tube(tube), death, buries=buries)
 
-    stop = Stop(None, Wake())
+    stop = Stop()
     # A child repeats this call with further options. `--` would end the options, and is not needed, because no
     # argument begins with a dash.
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
@@ -236,7 +220,7 @@ def _parent(
         clock=SystemClock(),
         give_back=give_back,
         told=_teller(),
-        silence=float("inf") if time_limit is None else time_limit + _SILENCE,
+        time_limit=time_limit,
     )
     try:
         with stop.on_signals(), logged(call, tube):
@@ -246,77 +230,51 @@ def _parent(
     return report, stop.signal if run.has_cut_off else None, run.died
 
 
-class _Parent:
-    """The parent of this process, which reads lines of JSON from a pipe. Thread-safe."""
-
-    def __init__(self, pipe: int) -> None:
-        """Write to the open file `pipe`."""
-        self._pipe, self._id = pipe, os.getppid()
-        # Long lines are not written at once, so they must not be mixed with others.
-        self._writing = threading.Lock()
-        #: Set when the parent has ended, because no process would restart or end this one any more.
-        self.has_ended = threading.Event()
-        #: Set when nothing more may be written, because the file descriptor may belong to another file by then.
-        self._over = threading.Event()
-
-    def is_there(self) -> bool:
-        """Whether it runs."""
-        if os.getppid() != self._id:
-            self.has_ended.set()
-        return not self.has_ended.is_set()
-
-    def tell(self, said: dict[str, Any] | None = None) -> None:
-        """Write a line; an empty one is a sign that threads besides those of handlers can run."""
-        line = "" if said is None else json.dumps(said)
-        try:
-            with self._writing:
-                if not self._over.is_set():
-                    os.write(self._pipe, f"{line}\n".encode())
-        except BrokenPipeError:
-            self.has_ended.set()
-
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        """Write empty lines during a block."""
-        # The first line is written here, because a handler's first call may block all other threads.
-        self.tell()
-        threading.Thread(target=self._beat, name="tubeq-beat", daemon=True).start()
-        try:
-            yield
-        finally:
-            with self._writing:
-                self._over.set()
-
-    def _beat(self) -> None:
-        while not self._over.wait(_LOOK):
-            self.tell()
-
-
 def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
-    """Work in a child process, and report to the parent."""
-    parent = _Parent(pipe)
+    """Work in a child process, and report to the parent by lines of JSON in a pipe."""
+    parent, limit = os.getppid(), options["time_limit"]
+    stop = threading.Event()
+    # Long lines are not written at once, so they must not be mixed with others.
+    writing = threading.Lock()
 
-    def progress(report: WorkReport) -> None:
-        parent.is_there()
-        parent.tell(asdict(report))
+    def leave() -> None:
+        """End because the parent has ended: no process would restart or end this one any more."""
+        if limit is not None and not stop.is_set():
+            # What still runs then is an overdue call. Its task comes back when its lease ends.
+            end = threading.Timer(limit + _MORE, os._exit, [ExitCode.FAILED])
+            end.daemon = True
+            end.start()
+        stop.set()
 
-    def overdue(late: Sequence[Task]) -> None:
-        why = f"the call took longer than {options['time_limit']:g} s"
-        parent.tell({"overdue": _attempts(late), "why": why})
-        # The parent kills this process, which must settle no task in between.
-        while parent.is_there():
-            parent.has_ended.wait(_LOOK)
-        # The call may run for ever. Its tasks come back when their leases end.
-        os._exit(ExitCode.FAILED)
+    def say(said: dict[str, Any]) -> None:
+        try:
+            with writing:
+                os.write(pipe, f"{json.dumps(said)}\n".encode())
+        except BrokenPipeError:
+            leave()
 
-    ears: dict[str, Any] = {
-        "progress": progress,
-        "overdue": overdue,
-        "calls": lambda of, begins: parent.tell({"begun" if begins else "over": _attempts(of)}),
-        "cut_off": lambda by: parent.tell({"cut_off": by}),
-        "hands_on": True,
-    }
-    with parent.beating(), call.queue() as queue, logged(call, tube):
+    def tell(report: WorkReport) -> None:
+        if os.getppid() != parent:
+            leave()
+        say(asdict(report))
+
+    with call.queue() as queue, logged(call, tube):
+
+        def watch(tasks: Sequence[Task], begins: bool) -> None:
+            attempts = [(task.task_id, task.attempts) for task in tasks]
+            say({"begun" if begins else "over": attempts})
+
+        def stopping(calls: int) -> None:
+            _log_stop(calls)
+            say({"stopping": calls})
+
         # The parent settles the tasks of this process when it has died.
-        parent.tell({"session": str(queue.session_uuid)})
-        progress(_run(queue.tube(tube), handler, options, parent.has_ended, **ears))
+        say({"session": str(queue.session_uuid)})
+        ears: dict[str, Any] = {
+            "progress": tell,
+            "calls": watch,
+            "stopping": stopping,
+            "hands_on": True,
+        }
+        ears["cut_off"] = lambda by: say({"cut_off": by})
+        tell(_run(queue.tube(tube), handler, options, stop, **ears))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from enum import Enum, auto
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Seconds that a stop, and the end of the process, wait for a beat that is under way.
 _PATIENCE = 30.0
-
-
-class _Word(Enum):
-    """What the thread is to do now."""
-
-    BEAT = auto()
-    NEW_RHYTHM = auto()
-    FORGOTTEN = auto()
-    STOP = auto()
 
 
 class Heart:
@@ -43,8 +33,9 @@ class Heart:
             seconds_between: Tells the time between two beats.
         """
         self._name, self._beat, self._seconds_between = name, beat, seconds_between
-        #: A finalizer can safely put to this queue, also while the thread takes from it.
-        self._told: SimpleQueue[_Word] = SimpleQueue()
+        #: What the thread calls now; `None` ends it. A finalizer can safely put to this queue, also while the thread
+        #: takes from it.
+        self._told: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         #: Called by the thread once, when it starts.
         self.begin: Callable[[], object] = lambda: None
@@ -69,44 +60,36 @@ class Heart:
 
     def change_rhythm(self) -> None:
         """Read the time between two beats again."""
-        self._told.put(_Word.NEW_RHYTHM)
+        self._told.put(lambda: None)
 
     def beat_soon(self) -> None:
         """Beat without waiting for the next time. Another thread beats, so the caller does not wait."""
-        self._told.put(_Word.BEAT)
+        self._told.put(self._beat)
 
     def forget(self) -> None:
         """End, and leave the session. For finalizers: the queue object was forgotten."""
-        self._told.put(_Word.FORGOTTEN)
+        self._told.put(self.leave)
+        self._told.put(None)
 
     def stop(self, seconds: float = _PATIENCE) -> None:
         """End, and wait at most this many seconds for a running beat."""
-        self._told.put(_Word.STOP)
+        self._told.put(None)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(seconds)
 
     def _beat_on(self) -> None:
-        self._logged(self.begin)
-        while True:
+        call: Callable[[], object] | None = self.begin
+        while call is not None:
             try:
-                word = self._told.get(timeout=self._seconds_between())
+                call()
+            except Exception:
+                # The lease may still be renewed by the next beat; if not, the session dies safely.
+                log.warning("%s failed", self._name, exc_info=True)
+            try:
+                call = self._told.get(timeout=self._seconds_between())
             except Empty:
-                word = _Word.BEAT
-            if word is _Word.BEAT:
-                self._logged(self._beat)
-                continue
-            if word is _Word.FORGOTTEN:
-                self._logged(self.leave)
-            if word is not _Word.NEW_RHYTHM:
-                return
-
-    def _logged(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except Exception:
-            # The lease may still be renewed by the next beat; if not, the session dies safely.
-            log.warning("%s failed", self._name, exc_info=True)
+                call = self._beat
 
 
 def _stop_all() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
 from signal import Signals
 from typing import TYPE_CHECKING, Self
 
@@ -17,51 +16,26 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FINISHING = "finishing this batch; a second signal releases it at once"
 
 
-class Wake:
-    """Wakes one waiting thread. A signal handler in that thread may call `set` at any moment.
-
-    The handler would wait forever in `Event.set` if it interrupted a method of the same event, which has a lock.
-    A put to a `SimpleQueue` may interrupt a get and another put.
-    """
-
-    def __init__(self) -> None:
-        """Begin without a call."""
-        self._calls: SimpleQueue[None] = SimpleQueue()
-
-    def set(self) -> None:
-        """Wake the thread, or end its next wait at once."""
-        self._calls.put(None)
-
-    def clear(self) -> None:
-        """Forget all calls so far."""
-        while self.wait(0):
-            pass
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for a call, and forget it; False if none came."""
-        try:
-            self._calls.get(timeout=seconds)
-        except Empty:
-            return False
-        return True
-
-
 class Stop:
     """Whether a loop must end after the tasks in hand, or at once."""
 
     def __init__(
-        self, event: threading.Event | None, woken: Wake, *, each_once: bool = False
+        self,
+        event: threading.Event | None = None,
+        wake: Callable[[], object] = lambda: None,
+        *,
+        each_once: bool = False,
     ) -> None:
         """Listen to signals, and to an event of the program.
 
         Args:
             event: The event.
-            woken: Woken when a signal comes.
+            wake: Called when a signal comes, between any two instructions of the main thread.
             each_once: Whether a parent process hands signals on, each one once: a repeated signal counts once, so
                 that only the other signal is a second one, and signals that the parent ignores are not ignored.
         """
         self._event = event
-        self._woken = woken
+        self._wake = wake
         self._each_once = each_once
         self._signals: list[Signals] = []
 
@@ -100,7 +74,7 @@ class Stop:
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
         self._signals.append(Signals(number))
-        self._woken.set()
+        self._wake()
 
 
 class ProgramStop(Stop):
@@ -111,7 +85,7 @@ class ProgramStop(Stop):
 
     def __init__(self, tell: Callable[[str], object], sentence: str = _FINISHING) -> None:
         """Answer the first request by a sentence."""
-        super().__init__(None, Wake())
+        super().__init__()
         self._tell, self._sentence = tell, sentence
         self._block = self.on_signals()
 

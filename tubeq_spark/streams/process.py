@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 from tubeq_spark.model import validation
-from tubeq_spark.runtime.stopping import Stop, Wake
+from tubeq_spark.runtime.stopping import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,24 +37,23 @@ _LOOK = 0.2
 def work_off(
     name: str,
     take: Callable[[], Batch],
-    handle: Callable[[Batch, Callable[[], bool]], BatchReport],
-    goes_on: Callable[[], bool],
+    handle: Callable[..., BatchReport],
     unsettled: list[Batch],
+    goes_on: Callable[[], bool],
 ) -> None:
     """Take batches until no task is ready, no task of a batch succeeds, or the query ends.
 
     Args:
         name: The name of the tube, for the log.
         take: Takes the next batch, which is empty if no task is ready.
-        handle: Calls the handler with a batch and settles it. It also gets a function that returns whether to stop.
-        goes_on: Returns whether to take another batch.
+        handle: Calls the handler with a batch and settles it. `stop` is a function that returns whether to stop.
         unsettled: Batches that could be neither acked nor released. They are released first.
+        goes_on: Returns whether to take another batch.
 
     Raises:
         QueueStateError: The queue was closed.
         TubeNotFoundError: The tube was dropped.
     """
-    stops = lambda: not goes_on()  # noqa: E731
     for batch in list(unsettled):
         if not _released(name, batch):
             return
@@ -66,7 +65,7 @@ def work_off(
 
         def handled(batch: Batch = taken) -> BatchReport:
             with batch:
-                return handle(batch, stops)
+                return handle(batch, stop=lambda: not goes_on())
 
         report = _tried(name, f"a batch of {taken.count} tasks was not acked", handled)
         if report is None:
@@ -169,14 +168,11 @@ def start_ticking(
     return started[0]
 
 
-def in_thread(
-    call: Callable[[], T], then: Callable[[], object] = lambda: None, *, daemon: bool = True
-) -> Future[T]:
+def in_thread(call: Callable[[], T], *, daemon: bool = True) -> Future[T]:
     """Run a call in a thread of its own.
 
     Args:
         call: What to run.
-        then: Called when it has ended.
         daemon: Whether the process may end before the call. Otherwise it waits for the call.
     """
     future: Future[T] = Future()
@@ -186,7 +182,6 @@ def in_thread(
             future.set_result(call())
         except BaseException as error:  # noqa: BLE001  (it is raised where the result is asked for)
             future.set_exception(error)
-        then()
 
     threading.Thread(target=run, name="tubeq-stream", daemon=daemon).start()
     return future
@@ -227,14 +222,18 @@ def _wait(
     """Wait as Spark does; in the main thread a signal stops the query first, and then has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         return spark_wait(timeout)
-    woken = Wake()
-    stop = Stop(None, woken)
+    stop = Stop()
     with stop.on_signals():
-        waiting = in_thread(lambda: spark_wait(timeout), woken.set)
-        _sleep(woken)
+        waiting = in_thread(lambda: spark_wait(timeout))
+        while not (stop.is_asked or wait([waiting], _LOOK).done):
+            pass
         if stop.is_asked and not waiting.done():
             log.warning("%s", told)
-            _end(query, stop, woken)
+            stopping = in_thread(query.stop)
+            while not wait([stopping], _LOOK).done:
+                if stop.is_urgent:
+                    raise KeyboardInterrupt
+            stopping.result()
     if stop.signal is not None:
         try:
             # Its own handlers are set again.
@@ -243,19 +242,3 @@ def _wait(
             # A wait that just returns would look like the end of the work.
             raise StoppedByHandError from None
     return waiting.result()
-
-
-def _end(query: StreamingQuery, stop: Stop, woken: Wake) -> None:
-    woken.clear()
-    stopping = in_thread(query.stop, woken.set)
-    while not stopping.done():
-        if stop.is_urgent:
-            raise KeyboardInterrupt
-        _sleep(woken)
-        woken.clear()
-    stopping.result()
-
-
-def _sleep(woken: Wake) -> None:
-    while not woken.wait(_LOOK):
-        pass

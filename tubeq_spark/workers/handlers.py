@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.failures import PATIENCE, Bury, FailedTasks, halves, said
+from tubeq_spark.model.failures import PATIENCE, Bury, FailedTasks, halves, headline, said
 from tubeq_spark.model.validation import is_async, is_generator, refuse, require_run, takes
 
 if TYPE_CHECKING:
@@ -56,13 +56,20 @@ class Failure:
         """The error that is stored with the task; of a `Bury` only its text."""
         return (said(self.reason) or "Bury") if isinstance(self.reason, Bury) else self.reason
 
+    def log(self) -> None:
+        """Log the task with its reason."""
+        error = self.reason if isinstance(self.reason, BaseException) else None
+        text = "task %d failed at attempt %d: %s"
+        values = self.task.task_id, self.task.attempts, headline(self.reason)
+        log.warning(text, *values, exc_info=error)
+
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
     """What a call of `Tube.work` has done.
 
     Attributes:
-        done: Tasks that were acked.
+        done: Tasks that were acked. An ack whose answer was lost may be missing.
         failed: Number of failures: a task that failed twice counts twice.
         buried: Failed tasks that were buried: by `Bury`, by `on_error="bury"`, or at
             `max_attempts`.
@@ -95,14 +102,12 @@ class Limits:
         batch: The most tasks of a call.
         idle: Seconds without a task after which the loop ends; `None` if it goes on.
         poll: Seconds between two takes from a tube that had no task, while calls run.
-        time_limit: Seconds for which a call in a thread may run; `None` if unlimited.
     """
 
     calls: int
     batch: int
     idle: float | None
     poll: float
-    time_limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +116,6 @@ class Ears:
 
     Attributes:
         progress: Called with the report so far, after each step of the loop.
-        failed: Called with each failed task.
-        overdue: Called with the tasks of calls that have run for too long. It ends the process.
         calls: Called by the threads of calls with the tasks of each call, and whether it begins; else it is over.
         hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
             as SIGINT.
@@ -121,8 +124,6 @@ class Ears:
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None
-    failed: Callable[[Failure], object] = lambda _: None
-    overdue: Callable[[Sequence[Task]], object] = lambda _: None
     calls: Callable[[Sequence[Task], bool], object] = lambda *_: None
     hands_on: bool = False
     stopping: Callable[[int], object] = lambda _: None
@@ -131,12 +132,54 @@ class Ears:
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of some tasks after a call of the handler."""
+    """The outcome of some tasks, after a call with all of them, and calls with halves of those at which it fails."""
 
     done: list[Task] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
     #: Tasks that may succeed in another call: their leases had ended, or too many calls before had failed.
     untried: list[Task] = field(default_factory=list)
+    #: The tasks of further calls.
+    parts: list[Sequence[Task]] = field(default_factory=list)
+    #: How many calls have failed in a row.
+    _failed: int = 0
+
+    def next(self, is_held: Callable[[Task], bool]) -> Sequence[Task]:
+        """The tasks of the next call, which are still held; none if no call is left."""
+        while self.parts:
+            held: list[Task] = []
+            for task in self.parts.pop():
+                goes_on = self._failed < PATIENCE and is_held(task)
+                (held if goes_on else self.untried).append(task)
+            if held:
+                return held
+        return []
+
+    def returned(self, tasks: Sequence[Task], result: object) -> None:
+        """All tasks are done, except those that the result names."""
+        self._failed = 0
+        reasons = result.reasons if isinstance(result, FailedTasks) else {}
+        strange = reasons.keys() - {task.task_id for task in tasks}
+        if strange:
+            log.warning("a handler named tasks that it was not given: %s", sorted(strange))
+        for task in tasks:
+            if task.task_id in reasons:
+                self.failed.append(Failure(task, reasons[task.task_id]))
+            else:
+                self.done.append(task)
+
+    def raised(self, tasks: Sequence[Task], error: BaseException) -> None:
+        """The named tasks have failed, or the only one. Else it is not known which of the tasks failed."""
+        if isinstance(error, FailedTasks):
+            try:
+                self.returned(tasks, error)
+            except Exception as unnamed:  # noqa: BLE001  (a class of the program may lack the reasons)
+                self.raised(tasks, unnamed)
+            return
+        self._failed = 0 if isinstance(error, Bury) else self._failed + 1
+        if len(tasks) > 1:
+            self.parts += halves(tasks)
+        else:
+            self.failed.append(Failure(tasks[0], error))
 
 
 def check(handler: object, time_limit: Seconds | None) -> None:
@@ -154,11 +197,6 @@ def check(handler: object, time_limit: Seconds | None) -> None:
             "a thread that runs a function cannot be ended"
         )
         raise InvalidOptionError(msg)
-
-
-def took_too_long(time_limit: float | None) -> TimeoutError:
-    """The error of a task whose call exceeded its time limit."""
-    return TimeoutError(f"it took longer than {time_limit:g} s")
 
 
 class Calls:
@@ -184,29 +222,29 @@ class Calls:
 
     def call(self, tasks: Sequence[Task]) -> Outcome:
         """Call the handler. If it fails at several tasks together, find those at which it fails."""
-        tries = _Tries(tasks, self.is_held)
-        while held := tries.next():
-            with self._trying(tries, held):
+        outcome = Outcome(parts=[tasks])
+        while held := outcome.next(self.is_held):
+            with self._trying(outcome, held):
                 result = self._handler(self._argument(held))
                 require_run(result)
-                tries.returned(held, result)
-        return tries.outcome
+                outcome.returned(held, result)
+        return outcome
 
     async def call_async(self, tasks: Sequence[Task]) -> Outcome:
         """The same for a coroutine function; a call that takes too long is cancelled."""
-        tries = _Tries(tasks, self.is_held)
-        while held := tries.next():
+        outcome = Outcome(parts=[tasks])
+        while held := outcome.next(self.is_held):
             limit = asyncio.timeout(self._time_limit)
-            with self._trying(tries, held, limit):
+            with self._trying(outcome, held, limit):
                 async with limit:
                     result = await self._handler(self._argument(held))
                 require_run(result)
-                tries.returned(held, result)
-        return tries.outcome
+                outcome.returned(held, result)
+        return outcome
 
     @contextlib.contextmanager
     def _trying(
-        self, tries: _Tries, held: Sequence[Task], limit: asyncio.Timeout | None = None
+        self, outcome: Outcome, held: Sequence[Task], limit: asyncio.Timeout | None = None
     ) -> Iterator[None]:
         """A block with one call. If it raises, its tasks have failed, or parts of them are tried."""
         self.watch(held, True)  # noqa: FBT003  (it begins)
@@ -217,8 +255,9 @@ class Calls:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self.ends:
                 raise
-            is_late = limit is not None and limit.expired()
-            tries.raised(held, took_too_long(self._time_limit) if is_late else error)
+            if limit is not None and limit.expired():
+                error = TimeoutError(f"it took longer than {self._time_limit:g} s")
+            outcome.raised(held, error)
         self.watch(held, False)  # noqa: FBT003  (it is over)
 
     def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:
@@ -228,53 +267,3 @@ class Calls:
             return list(tasks)
         # A failed handler is called again, and must not get payloads that it has changed.
         return [replace(task, data=copy.deepcopy(task.data)) for task in tasks]
-
-
-class _Tries:
-    """The calls of a handler with some tasks: with all, and then with halves of those at which it fails."""
-
-    def __init__(self, tasks: Sequence[Task], is_held: Callable[[Task], bool]) -> None:
-        self.outcome = Outcome()
-        self._parts, self._is_held = [tasks], is_held
-        #: How many calls have failed in a row.
-        self._failed = 0
-
-    def next(self) -> Sequence[Task]:
-        """The tasks of the next call, which are still held; none if no call is left."""
-        while self._parts:
-            held: list[Task] = []
-            for task in self._parts.pop():
-                goes_on = self._failed < PATIENCE and self._is_held(task)
-                (held if goes_on else self.outcome.untried).append(task)
-            if held:
-                return held
-        return []
-
-    def returned(self, tasks: Sequence[Task], result: object) -> None:
-        """All tasks are done, except those that the result names."""
-        self._failed = 0
-        reasons = result.reasons if isinstance(result, FailedTasks) else {}
-        strange = reasons.keys() - {task.task_id for task in tasks}
-        if strange:
-            log.warning("a handler named tasks that it was not given: %s", sorted(strange))
-        for task in tasks:
-            if task.task_id in reasons:
-                self.outcome.failed.append(Failure(task, reasons[task.task_id]))
-            else:
-                self.outcome.done.append(task)
-
-    def raised(self, tasks: Sequence[Task], error: BaseException) -> None:
-        """The named tasks have failed, or the only one. Else it is not known which of the tasks failed."""
-        if isinstance(error, FailedTasks):
-            try:
-                self.returned(tasks, error)
-            except Exception as unnamed:  # noqa: BLE001  (a class of the program may lack the reasons)
-                self.raised(tasks, unnamed)
-            return
-        self._failed = 0 if isinstance(error, Bury) else self._failed + 1
-        if len(tasks) > 1:
-            self._parts += halves(tasks)
-        else:
-            (task,) = tasks
-            log.warning("task %d failed at attempt %d: %r", task.task_id, task.attempts, error)
-            self.outcome.failed.append(Failure(task, error))

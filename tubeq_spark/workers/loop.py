@@ -7,14 +7,14 @@ when their leases end.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import US, to_us
-from tubeq_spark.workers.brake import LONGEST, Brake
+from tubeq_spark.workers.brake import Brake
 from tubeq_spark.workers.handlers import WorkReport
-from tubeq_spark.workers.source import LOOK, at_last, log_lost
+from tubeq_spark.workers.source import LOOK, log_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.pools import Pool
     from tubeq_spark.workers.source import Source
 
+log = logging.getLogger(__name__)
 #: The most tasks that are taken ahead.
 MOST_AHEAD = 1_000
+#: How often it tries at its end to settle ended tasks, with `LOOK` seconds in between.
+_LAST_TRIES = 3
 _EVER = float("inf")
 #: The most seconds for which done tasks wait for others.
 _GATHERS = 1.0
@@ -87,17 +90,13 @@ class Loop:
     _is_over: bool = field(default=False, init=False)
     #: Sees the outcomes of calls, also in their threads.
     brake: Brake = field(init=False)
-    #: Whether it gave back the tasks of running calls, because a second signal came.
-    has_cut_off: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Begin now."""
         self._began = self.clock.monotonic()
-        #: The moment of the last task, and the next moments to look for a task, to take again after a failure, to
-        #: settle again, and to renew leases.
-        self._seen = self._next_look = self._resumes = self._next_try = self._next_renewal = (
-            self._began
-        )
+        #: The moment of the last task, and the next moments to look for a task, and to settle and renew again after
+        #: an error.
+        self._seen = self._next_look = self._next_try = self._began
         self._counts = {"done": 0, "failed": 0, "buried": 0}
         patience = self.limits.idle
         self.brake = Brake(self.source.name, self.clock.monotonic, self.source.count, patience)
@@ -124,9 +123,10 @@ class Loop:
         stopping = self.stop.is_asked or self.brake.gave_up
         if self.stop.is_urgent:
             error = self._let_go()
-            self.has_cut_off = self._calls > 0
             if error is not None:
                 raise error
+            if self._calls and self.stop.signal is not None:
+                self.ears.cut_off(self.stop.signal)
             return False
         if stopping and not self._is_over:
             self._is_over = True
@@ -137,7 +137,6 @@ class Loop:
         # At once: during the wait for calls this process may be killed, and its report would be lost.
         self.ears.progress(self._report())
         self._renew()
-        self._end_overdue()
         # Calls whose tasks were lost still occupy threads. The tube may have tasks for the other threads.
         if self._in_hand or self._settles or (self._calls and not (stopping or self._room)):
             self._wait_for_calls()
@@ -147,8 +146,6 @@ class Loop:
     # -- what has ended ----------------------------------------------------------------------
 
     def _collect(self) -> None:
-        self.pool.woken.clear()
-        failed: list[Failure] = []
         for outcome in self.pool.ended():
             self._calls -= 1
             for task in outcome.done:
@@ -156,13 +153,12 @@ class Loop:
             for task in outcome.untried:
                 # If no commit has written the end of a lease, this session still holds the task.
                 self._end(task, begun=False)
-            failed += [each for each in outcome.failed if self._end(each.task, each)]
+            for failure in outcome.failed:
+                failure.log()
+                self._counts["failed"] += self._end(failure.task, failure)
             self._seen = self.clock.monotonic()
         if self.brake.waits:
             self._withdraw()
-        self._counts["failed"] += len(failed)
-        for failure in failed:
-            self.ears.failed(failure)
 
     def _end(self, task: Task, failure: Failure | None = None, *, begun: bool = True) -> bool:
         """Plan to settle a task, at once or later; False if this loop does not hold it for this attempt."""
@@ -171,8 +167,14 @@ class Loop:
         if newest is None or newest.attempts != task.attempts:
             log_lost(task)
             return False
-        seconds = 0.0 if failure is None else self.source.keeps(failure)
-        until = self.clock.monotonic() + seconds if seconds else 0.0
+        until = 0.0
+        # While the brake is on, its pauses alone count.
+        if (
+            failure is not None
+            and not self.brake.is_on
+            and (seconds := self.source.holds_for(failure))
+        ):
+            until = self.clock.monotonic() + seconds
         del self._in_hand[task.task_id]
         self._ended[task.task_id] = _Ended(newest, begun, failure, until)
         return True
@@ -194,7 +196,7 @@ class Loop:
             return
         self._give_back()
         self._settle_failed()
-        self._settle_done(0 if self.clock.monotonic() < self._resumes else wanted)
+        self._settle_done(wanted)
         if self._settles:
             # The storage failed for a moment, or rivals came first.
             self._next_try = self.clock.monotonic() + LOOK
@@ -231,13 +233,8 @@ class Loop:
             buried, later = self.source.fail(failures)
             self._settled([failure.task for failure in failures], later)
             self._counts["buried"] += buried
-            if self.source.pause:
-                # While the brake is on, its pauses alone count.
-                longest = 0.0 if self.brake.is_on else LONGEST
-                self._resumes = self.clock.monotonic() + min(self.source.pause, longest)
-                self.source.pause = 0.0
 
-    def _settle_done(self, wanted: int) -> None:
+    def _settle_done(self, wanted: int = 0) -> None:
         most_ahead = MOST_AHEAD if self.source.takes_ahead else 0
         done = self._done
         ahead = 2 * (len(done) + self._ended_before)
@@ -257,32 +254,39 @@ class Loop:
         elif wanted:
             self._took(self.source.take(wanted), wanted)
 
-    def _settle_now(self) -> Exception | None:
-        """Settle all tasks that are in no call, because the loop ends. No other call begins."""
-        self._is_over = True
-        steps = (
-            self._withdraw,
-            self._collect,
-            self._give_back,
-            self._settle_failed,
-            partial(self._settle_done, 0),
-            # Calls that have ended meanwhile are settled, too.
-            self._collect,
-        )
-        return at_last(self.clock, steps, lambda: self._ended)
-
     def _let_go(self) -> Exception | None:
-        """Settle ended tasks, and give back all others. Running calls are not waited for."""
-        error = self._settle_now()
-        held = self._held
-        # No call begins with these tasks any more, because `is_held` is false for them.
-        self._in_hand, self._ended = {}, {}
+        """Settle ended tasks, and give back all others. No other call begins, and running ones are not waited for.
+
+        Returns:
+            The first error. After an error of a step the others still run.
+        """
+        self._is_over = True
+        self._withdraw()
+        self._collect()
+        cut_off: list[Task] = []
 
         def release() -> None:
-            nonlocal held
-            held = self.source.release(held)
+            nonlocal cut_off
+            # Calls that have ended meanwhile are settled, too.
+            self._collect()
+            # No call begins with the other tasks any more, because `is_held` is false for them.
+            cut_off += self._in_hand.values()
+            self._in_hand = {}
+            cut_off = self.source.release(cut_off)
 
-        return error or at_last(self.clock, [release], lambda: held)
+        first: Exception | None = None
+        for tries in range(_LAST_TRIES):
+            if tries:
+                self.clock.sleep(LOOK)
+            for step in (self._give_back, self._settle_failed, self._settle_done, release):
+                try:
+                    step()
+                except Exception as error:  # noqa: BLE001  (it is raised in the end, or another one is)
+                    log.warning("not all tasks could be settled at the end of work: %s", error)
+                    first = first or error
+            if first or not (self._ended or cut_off):
+                break
+        return first
 
     def is_held(self, task: Task) -> bool:
         """Whether a call may begin with a task: its lease has not ended, as far as this loop knows."""
@@ -300,13 +304,14 @@ class Loop:
     def _wanted(self) -> int:
         # An ack of a sub-queue's task lets its next task begin. All other workers would ask for it at the same time.
         frees = self.source.frees_tasks and self._done
-        if self.clock.monotonic() < max(0 if frees else self._next_look, self._resumes):
-            return 0
-        return self._room
+        return self._room if frees or self.clock.monotonic() >= self._next_look else 0
 
     @property
     def _room(self) -> int:
         """How many more tasks to take, for all calls and ahead."""
+        if len(self._ended) - len(self._settles) >= MOST_AHEAD:
+            # So many failed tasks are held.
+            return 0
         if self.brake.is_on:
             # Calls that began before may run for long.
             is_busy = self.brake.tried in self._in_hand or self._calls >= self.limits.calls
@@ -361,35 +366,22 @@ class Loop:
         if all(_left_us(task, now_us) > 0 for task in held):
             return
         now = self.clock.monotonic()
-        if now < self._next_renewal:
+        if now < self._next_try:
             return
-        self._next_renewal = now + self.limits.poll
-        lasting = {task.task_id: task for task in self.source.renew(held)}
+        renewed, later = self.source.renew(held)
+        if later:
+            self._next_try = now + LOOK
+        lasting = {task.task_id: task for task in [*renewed, *later]}
         self._in_hand = {i: lasting[i] for i in self._in_hand if i in lasting}
         for ended in self._ended.values():
             # If it was lost, settling it will show it.
             ended.task = lasting.get(ended.task.task_id, ended.task)
-
-    def _end_overdue(self) -> None:
-        """Report calls that have run for too long."""
-        if self.limits.time_limit is None:
-            return
-        late = [task for unit in self.pool.late(self.limits.time_limit) for task in unit]
-        if late:
-            # Tasks that no call has begun, and ended ones, are settled before the process is killed.
-            self._settle_now()
-            # This is the last chance to report.
-            self.ears.progress(self._report())
-            self.ears.overdue(late)
 
     # -- waiting -----------------------------------------------------------------------------
 
     def _wait_for_tasks(self) -> bool:
         """Wait for a task as a take does, because none is in hand; False if it was idle for long enough."""
         now = self.clock.monotonic()
-        if self._resumes > now:
-            self.clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
-            return True
         if self.brake.waits:
             # The tube may have tasks, so the loop is not idle. The brake knows when to give up.
             self._seen = now
@@ -412,12 +404,12 @@ class Loop:
         """Wait until a call ends, or until there is something else to do."""
         now_us, now = to_us(self.clock.now()), self.clock.monotonic()
         renews = min((_left_us(task, now_us) / US for task in self._in_hand.values()), default=LOOK)
-        waits = [LOOK, max(renews, self._next_renewal - now)]
+        waits = [LOOK, max(renews, self._next_try - now)]
         if self._room and not self._is_over:
-            waits.append(max(self._next_look, self._resumes, self._next_try) - now)
+            waits.append(max(self._next_look, self._next_try) - now)
         if self._gathers:
             waits.append(self._gathers_until - now)
-        self.pool.woken.wait(max(min(waits), 0.001))
+        self.pool.wait(max(min(waits), 0.001))
 
 
 def _left_us(task: Task, now_us: int) -> float:

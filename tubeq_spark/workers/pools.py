@@ -10,9 +10,6 @@ from abc import ABC, abstractmethod
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.clock import SystemClock
-from tubeq_spark.runtime.stopping import Wake
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-#: Handlers run in real time, whatever the clock of the queue is.
-_clock = SystemClock()
 
 
 def _all_of(queue: SimpleQueue[T]) -> list[T]:
@@ -41,11 +36,12 @@ class Pool(ABC):
     def __init__(self, calls: Calls) -> None:
         """Begin without calls."""
         self._calls = calls
-        #: Set when a call has ended, or when the loop must look at something else, such as a signal.
-        self.woken = Wake()
         #: The tasks of each call that waits for its turn. An empty one ends a thread.
         self._units: SimpleQueue[Sequence[Task]] = SimpleQueue()
-        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        #: What has ended; `None` only wakes the loop. A signal handler may put to this queue while the loop takes from
+        #: it. A handler that sets a `threading.Event` would wait forever for the lock that the loop holds.
+        self._outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
+        self._seen: list[Outcome | None] = []
 
     @abstractmethod
     def submit(self, tasks: Sequence[Task]) -> None:
@@ -61,16 +57,21 @@ class Pool(ABC):
 
     def ended(self) -> list[Outcome]:
         """What has ended since this was asked last."""
-        return _all_of(self._outcomes)
+        found, self._seen = [*self._seen, *_all_of(self._outcomes)], []
+        return [outcome for outcome in found if outcome is not None]
 
-    def late(self, seconds: float) -> list[Sequence[Task]]:
-        """The tasks of each call that has run for longer than this many seconds."""
-        return []
+    def wake(self) -> None:
+        """End the wait of the loop, or its next one, because it must look at something else, such as a signal."""
+        self._outcomes.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a call ends, for at most this many seconds."""
+        with contextlib.suppress(Empty):
+            self._seen.append(self._outcomes.get(timeout=seconds))
 
     def _end(self, outcome: Outcome) -> None:
         self._calls.sees(outcome)
         self._outcomes.put(outcome)
-        self.woken.set()
 
 
 class Threads(Pool):
@@ -80,9 +81,6 @@ class Threads(Pool):
         """Start the threads."""
         super().__init__(calls)
         self._threads = threads
-        #: By thread, the tasks of the running call, and since when it runs.
-        self._running: dict[int, tuple[float, Sequence[Task]]] = {}
-        self._told, calls.watch = calls.watch, self._watch
         try:
             for number in range(threads):
                 # A handler that hangs must not keep the process from ending after a second signal.
@@ -102,19 +100,6 @@ class Threads(Pool):
         for _ in range(self._threads):
             self._units.put(())
 
-    def late(self, seconds: float) -> list[Sequence[Task]]:
-        """The tasks of each call that has run for longer than this many seconds."""
-        latest = _clock.monotonic() - seconds
-        return [tasks for began, tasks in list(self._running.values()) if began < latest]
-
-    def _watch(self, tasks: Sequence[Task], begins: bool) -> None:  # noqa: FBT001  (`Calls.watch`)
-        # A call can only be late after a parent process was told of it.
-        if not begins:
-            self._running.pop(threading.get_ident(), None)
-        self._told(tasks, begins)
-        if begins:
-            self._running[threading.get_ident()] = _clock.monotonic(), tasks
-
     def _run(self) -> None:
         while tasks := self._units.get():
             self._end(self._calls.call(tasks))
@@ -126,9 +111,7 @@ class EventLoop(Pool):
     def __init__(self, calls: Calls, most: int) -> None:
         """Start the event loop, for at most this many calls at a time."""
         super().__init__(calls)
-        self._most = most
-        self._running = 0
-        self._lock = threading.Lock()
+        self._turns = asyncio.Semaphore(most)
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
         try:
@@ -139,12 +122,8 @@ class EventLoop(Pool):
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
-        with self._lock:
-            self._units.put(tasks)
-            begins = self._running < self._most
-            self._running += begins
-        if begins:
-            asyncio.run_coroutine_threadsafe(self._run(), self._loop)
+        self._units.put(tasks)
+        asyncio.run_coroutine_threadsafe(self._run(), self._loop)
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
@@ -170,12 +149,8 @@ class EventLoop(Pool):
         self._loop.close()
 
     async def _run(self) -> None:
-        """Make calls until none waits."""
-        while True:
-            with self._lock:
-                try:
-                    tasks = self._units.get_nowait()
-                except Empty:
-                    self._running -= 1
-                    return
-            self._end(await self._calls.call_async(tasks))
+        """Make a call when it is its turn, unless one was withdrawn."""
+        async with self._turns:
+            with contextlib.suppress(Empty):
+                tasks = self._units.get_nowait()
+                self._end(await self._calls.call_async(tasks))

@@ -1,8 +1,8 @@
 """Runs several processes that work on one tube: starts them, starts dead ones again, and asks them to end.
 
-Each child writes lines of JSON to a pipe: its session, its report so far, the tasks of calls that begin and end, or that
-a call has run for too long. Such a child is killed. When a child has died, the tasks of its calls have failed, and its
-other tasks are given back.
+Each child writes lines of JSON to a pipe: its session, its report so far, the tasks of calls that begin and end, and that
+it takes no more tasks. A child with a call that takes too long is asked to end, and killed when it has settled its other
+tasks. When a child has died, the tasks of its calls have failed, and its other tasks are given back.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import SessionError
 from tubeq_spark.workers.handlers import Failure, WorkReport
-from tubeq_spark.workers.source import LOOK, OF_STORAGE, Source, require_passing
+from tubeq_spark.workers.source import LOOK, Source, going_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.runtime.stopping import Stop
@@ -36,8 +36,9 @@ BAD_USE = 2
 #: The signal that asks a child to end, and the one that asks it to end at once. Two equal signals may arrive as one
 #: during a long call, and a service manager also sends SIGTERM to all processes of a service by itself.
 _HANDED_ON = (signal.SIGTERM, signal.SIGINT)
-#: If more seconds pass between two looks, the children may have been stopped, too, as in a paused container.
-_PAUSE = 10.0
+#: Seconds after which a child with an overdue call is killed even if it does not answer: a handler may let no other
+#: thread run.
+_SILENCE = 30.0
 #: The exit codes of a child that a signal ended before it listened to signals, or while it closed its queue.
 _TERMINATED = tuple(code for sent in _HANDED_ON for code in (-sent, 128 + sent))
 
@@ -65,39 +66,41 @@ class _Child:
     text: bytes = b""
     #: Whether it has begun a call. Until then it holds no tasks.
     has_begun: bool = False
-    #: The tasks in calls, by id and attempt.
-    in_calls: set[tuple[int, int]] = field(default_factory=set)
+    #: The tasks in calls, by id and attempt, and since when.
+    in_calls: dict[tuple[int, int], float] = field(default_factory=dict)
     #: Whether it gave back the tasks of running calls, because a second signal came.
     has_cut_off: bool = False
-    #: The tasks whose call has run for too long; `None` if there is none.
-    overdue: set[tuple[int, int]] | None = None
-    #: Why the parent has killed it.
+    #: Whether it takes no more tasks, and whether it has settled those that are in no call.
+    is_ending: bool = False
+    is_settled: bool = False
+    #: When it was asked to end because a call takes too long.
+    asked: float | None = None
+    #: The tasks whose calls took too long, and why the parent has killed it.
+    overdue: Collection[tuple[int, int]] = ()
     why: str = ""
-    #: When it wrote to the pipe last.
-    heard: float | None = None
 
-    def hear(self, said: dict[str, Any]) -> None:
+    def hear(self, said: dict[str, Any], now: float) -> None:
         """Hear what the child says in a line."""
         if "begun" in said:
             self.has_begun = True
-            self.in_calls |= _attempts(said["begun"])
+            self.in_calls |= dict.fromkeys(map(tuple, said["begun"]), now)
         elif "over" in said:
-            self.in_calls -= _attempts(said["over"])
+            for number, attempt in said["over"]:
+                self.in_calls.pop((number, attempt), None)
         elif "cut_off" in said:
             self.has_cut_off = True
             self.in_calls.clear()
         elif "session" in said:
             self.session = said["session"]
-        elif "overdue" in said:
-            self.overdue, self.why = _attempts(said["overdue"]), said["why"]
-            self.process.kill()
+        elif "stopping" in said:
+            self.is_ending = True
         else:
-            self.report = WorkReport(**said)
+            self.report, self.is_settled = WorkReport(**said), self.is_ending
 
     def death(self, cause: str) -> Death:
         """The tasks that have failed because it died: those in calls, or those whose call has run for too long."""
         why = f"{self.why}: " if self.why else ""
-        failed = self.in_calls if self.overdue is None else self.overdue
+        failed = self.overdue or self.in_calls
         return Death(
             self.session,
             {
@@ -139,8 +142,7 @@ class Processes:
         clock: Real time.
         give_back: Settles the tasks of a child that died, and returns how many it buried.
         told: Called with the report of all children so far.
-        silence: Seconds of silence after which a child is killed that has written before: a handler that lets
-            no other thread run prevents its report that the call is overdue.
+        time_limit: Seconds for which a call may run.
     """
 
     command: Sequence[str]
@@ -149,7 +151,7 @@ class Processes:
     clock: Clock
     give_back: Callable[[Death], int]
     told: Callable[[WorkReport], object]
-    silence: float = float("inf")
+    time_limit: float = float("inf")
     #: How many children died.
     died: int = field(default=0, init=False)
     #: Whether a second signal cut calls off.
@@ -158,8 +160,6 @@ class Processes:
     _selector: selectors.DefaultSelector = field(
         default_factory=selectors.DefaultSelector, init=False
     )
-    #: When silent children were searched last.
-    _looked: float = field(default=float("-inf"), init=False)
     #: The report of children that have ended.
     _before: WorkReport = field(default_factory=WorkReport, init=False)
     _wait: float = field(default=_FIRST, init=False)
@@ -194,7 +194,7 @@ class Processes:
     def _step(self, began: float) -> None:
         self._start()
         self._read()
-        self._kill_silent()
+        self._end_overdue()
         self._signal()
         for child in list(self._children):
             self._look_after(child)
@@ -230,17 +230,19 @@ class Processes:
         for key, _ in self._selector.select(LOOK):
             self._hear(key.data)
 
-    def _kill_silent(self) -> None:
-        """Kill silent children. The tasks of their calls have failed; the others are given back."""
+    def _end_overdue(self) -> None:
+        """Ask children with overdue calls to end, and kill those that have settled their other tasks."""
         now = self.clock.monotonic()
-        was_away, self._looked = now - self._looked > _PAUSE, now
         for child in self._children:
-            if child.heard is not None and was_away:
-                # All processes may have been stopped, so the silence begins anew.
-                child.heard = now
-            if child.heard is not None and now - child.heard > self.silence:
-                child.why = f"the process said nothing for {now - child.heard:g} s"
-                child.heard = None
+            late = [task for task, began in child.in_calls.items() if now - began > self.time_limit]
+            if not late:
+                continue
+            if child.asked is None:
+                child.asked = now
+                child.process.send_signal(_HANDED_ON[0])
+            elif child.is_settled or now - child.asked > _SILENCE:
+                child.overdue = late
+                child.why = f"the call took longer than {self.time_limit:g} s"
                 child.process.kill()
 
     def _hear(self, child: _Child) -> None:
@@ -248,12 +250,9 @@ class Processes:
             said = os.read(child.pipe, 65_536)
         except BlockingIOError:
             return
-        if said:
-            child.heard = self.clock.monotonic()
         *lines, child.text = (child.text + said).split(b"\n")
-        # An empty line only says that the child is alive.
-        for line in filter(None, lines):
-            child.hear(json.loads(line))
+        for line in lines:
+            child.hear(json.loads(line), self.clock.monotonic())
 
     def _signal(self) -> None:
         """Hand signals on to the children, also if this process ends by an error."""
@@ -280,6 +279,9 @@ class Processes:
         is_idle, is_asked = not child.in_calls, self._is_ending
         # Calls whose tasks were lost may still run.
         if code == 0 and (is_idle or is_asked):
+            if child.asked is not None:
+                # The call has ended after all.
+                self._replacement(child)
             return
         if code in _TERMINATED and is_idle and is_asked:
             return
@@ -299,7 +301,7 @@ class Processes:
         if self._is_ending:
             return ""
         now, wait = self.clock.monotonic(), 0.0
-        if not child.why:
+        if child.asked is None:
             self._wait = _FIRST if now - child.began > _MOST else min(2 * self._wait, _MOST)
             wait = self._wait
         self._starts.append(now + wait)
@@ -307,25 +309,17 @@ class Processes:
 
     def _settle(self, death: Death) -> None:
         """Settle the tasks of a dead child, or leave them to the ends of their leases."""
+        said = "the tasks of a dead worker process come back when their leases end"
         try:
-            self._before += WorkReport(buried=self.give_back(death))
+            with going_on(said):
+                self._before += WorkReport(buried=self.give_back(death))
         except SessionError:
             # The session is over, so its tasks were given back.
             log.info("the session of a dead worker process was over: %s", death.session)
-        except OF_STORAGE as error:
-            require_passing(error)
-            log.warning(
-                "the tasks of a dead worker process come back when their leases end: %s", error
-            )
 
     def _report(self, began: float) -> WorkReport:
         own = replace(self._before, seconds=self.clock.monotonic() - began)
         return sum((child.report for child in self._children), own)
-
-
-def _attempts(said: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
-    """Tasks by id and attempt, from JSON."""
-    return {(number, attempt) for number, attempt in said}
 
 
 def _cause(code: int) -> str:
@@ -350,7 +344,9 @@ def settle_death(tube: Tube, death: Death, *, buries: bool) -> int:
         The number of buried tasks.
     """
     source = Source(tube, 1, None, buries=buries)
-    held = [((task.task_id, task.attempts), task) for task in source.held_by_session()]
+    # Another queue object has taken them.
+    rows = tube._read(lambda ctx: ctx.reader.of(ctx.table.is_held(ctx.queue.session.owner)))  # noqa: SLF001  (a part of the tube)
+    held = [((row.task_id, row.attempts), row.task()) for row in rows]
     errors = death.errors
     buried, _ = source.fail([Failure(task, errors[key]) for key, task in held if key in errors])
     source.give_back([task for key, task in held if key not in errors])

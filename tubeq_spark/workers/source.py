@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import defaultdict
-from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,58 +14,42 @@ from tubeq_spark.model.changes import Release
 from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import settle
+from tubeq_spark.workers.brake import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
-    from tubeq_spark.clock import Clock
     from tubeq_spark.model.arguments import Utubes
+    from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
+    from tubeq_spark.verbs.settle import Verb
     from tubeq_spark.workers.handlers import Failure
 
+    #: Makes a verb from the errors of tasks.
+    VerbOf: TypeAlias = Callable[[ErrorTexts | None], Verb]
+
 log = logging.getLogger(__name__)
-#: Errors that may pass: a loop goes on after them, and tries again later. For a `StoreError`, `require_passing` decides.
-OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
 #: The error of a task whose call was running when its loop had to end at once.
 STOPPED = "the worker was stopped before the call ended"
 #: Seconds between two checks of things that wake nobody: the event of the program, and the time.
 LOOK = 0.25
-#: How often a loop tries at its end to settle ended tasks, with `LOOK` seconds in between.
-_LAST_TRIES = 3
 
 
-def require_passing(error: Exception) -> None:
-    """Raise an error that does not pass by itself.
+@contextlib.contextmanager
+def going_on(said: str) -> Iterator[None]:
+    """Run a block that commits. Errors that may pass by themselves end it with a line in the log.
 
     Raises:
-        StoreError: The error itself.
+        StoreError: It does not pass by itself.
     """
-    if isinstance(error, StoreError) and not error.passes:
-        raise error
-
-
-def at_last(
-    clock: Clock, steps: Sequence[Callable[[], None]], left: Callable[[], object]
-) -> Exception | None:
-    """Run steps until nothing is left, a few times. After an error of a step the others still run.
-
-    Returns:
-        The first error.
-    """
-    first: Exception | None = None
-    for tries in range(_LAST_TRIES):
-        if tries:
-            clock.sleep(LOOK)
-        for step in steps:
-            try:
-                step()
-            except Exception as error:  # noqa: BLE001  (it is raised in the end, or another one is)
-                log.warning("not all tasks could be settled at the end of work: %s", error)
-                first = first or error
-        if first or not left():
-            break
-    return first
+    try:
+        yield
+    except (ConflictError, CommitUnknownError, StoreError) as error:
+        if isinstance(error, StoreError) and not error.passes:
+            raise
+        log.warning("%s: %s", said, error)
 
 
 def log_lost(task: Task) -> None:
@@ -74,24 +58,15 @@ def log_lost(task: Task) -> None:
     log.warning(said, task.task_id, task.attempts)
 
 
-def _delay(failure: Failure) -> float:
-    return Backoff().delay_us(failure.task.attempts, failure.task.task_id) / US
-
-
-class _Fate(Enum):
-    """What becomes of a failed task."""
-
-    RELEASED = auto()
-    GIVEN_BACK = auto()
-    BURIED = auto()
+#: Other consumers may hold a task by now, and `Tube.bury_many` would bury it.
+_bury = partial(settle.bury, by_holder=True)
 
 
 class Source:
     """One tube, as a worker loop uses it. For one thread.
 
-    The tube delays failed tasks. If its type has no delay, it hands a task out again as soon as it is released. If it
-    has sub-queues, the loop keeps the task until the delay has passed: its sub-queue waits, and the others go on. If
-    it has none, the loop takes nothing until then.
+    The tube delays failed tasks. If its type has no delays, it hands a task out again as soon as it is released. So the
+    loop holds the task for that time, a minute at most: its sub-queue waits, and all other tasks go on.
     """
 
     def __init__(
@@ -102,17 +77,11 @@ class Source:
         self._per_utube = per_utube
         self._utube = utube
         self._buries = buries
-        driver = tube._ctx.tube_type  # noqa: SLF001  (the loop is a part of the tube)
-        self._delays = driver.timed
-        self._keeps = driver.subqueues and not driver.timed
-        #: Seconds for which the loop must take nothing after the last failures.
-        self.pause = 0.0
+        self._delays = tube._ctx.tube_type.timed  # noqa: SLF001  (the loop is a part of the tube)
         if not self._delays and not buries and tube.options.max_attempts is None:
             log.warning(
                 "%s: failed tasks come back forever: the tube has no max_attempts", tube.name
             )
-        #: Tasks that an ack with an unknown outcome may have removed.
-        self._perhaps: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -143,51 +112,33 @@ class Source:
         ctx = self._tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
         return ctx.queue.held_tasks.attempt(ctx.record.id, task.task_id)
 
-    def held_by_session(self) -> list[Task]:
-        """All tasks of the session, also those that another queue object has taken. One read."""
-        return self._tube._read(  # noqa: SLF001  (as above)
-            lambda ctx: [
-                row.task() for row in ctx.reader.of(ctx.table.is_held(ctx.queue.session.owner))
-            ]
-        )
-
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to this many tasks; none if the storage fails for a moment, or rivals come first."""
-        try:
-            return self._tube.take_many(
+        taken: list[Task] = []
+        with going_on(f"{self._tube.name}: no task was taken"):
+            taken += self._tube.take_many(
                 count, timeout=timeout, per_utube=self._per_utube, utube=self._utube
             )
-        except OF_STORAGE as error:
-            require_passing(error)
-            log.warning("%s: no task was taken: %s", self._tube.name, error)
-            return []
+        return taken
 
     def finish(self, done: Sequence[Task], count: int) -> tuple[list[Task], list[Task], list[Task]]:
         """Ack tasks, and take up to `count` tasks.
 
         Returns:
             The acked tasks, those to ack later, and the taken ones. Other tasks of `done` were lost: their leases
-            had ended.
+            had ended, or an earlier ack with an unknown outcome has removed them.
         """
 
         def ack(ids: list[int]) -> list[Task]:
-            try:
-                if count > 0 and len(ids) == len(done):
-                    return self._tube.exchange(
-                        ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
-                    )
-                self._tube.ack_many(ids)
-            except CommitUnknownError:
-                self._perhaps.update(ids)
-                raise
+            if count > 0 and len(ids) == len(done):
+                return self._tube.exchange(
+                    ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
+                )
+            self._tube.ack_many(ids)
             return []
 
         result = self._on_held(done, ack)
-        # An earlier ack with an unknown outcome has removed them.
-        before = [task for task in result.lost if task.task_id in self._perhaps]
-        acked = [*before, *result.settled]
-        self._perhaps.difference_update(task.task_id for task in acked)
-        return acked, result.later, result.tasks
+        return result.settled, result.later, result.tasks
 
     def fail(self, failures: Sequence[Failure]) -> tuple[int, list[Task]]:
         """Release tasks that failed, or bury them. If a failure does not count, its task is given back with the error.
@@ -197,48 +148,42 @@ class Source:
         """
         buried = 0
         later: list[Task] = []
-        groups: dict[_Fate, list[Failure]] = defaultdict(list)
+        groups: dict[VerbOf, list[Failure]] = defaultdict(list)
         for failure in failures:
-            fate = self._fate(failure)
-            groups[fate].append(failure)
-            if fate is _Fate.RELEASED and not self._delays and not self._keeps:
-                self.pause = max(self.pause, _delay(failure))
-        for fate, group in groups.items():
+            groups[self._verb_of(failure)].append(failure)
+        for verb_of, group in groups.items():
             errors = {each.task.task_id: each.error for each in group}
             result = self._on_held(
-                [each.task for each in group], partial(self._settle_failed, errors, fate)
+                [each.task for each in group], partial(self._settle_failed, verb_of, errors)
             )
             buried += sum(task.state is TaskState.BURIED for task in result.tasks)
             later += result.later
         return buried, later
 
-    def _fate(self, failure: Failure) -> _Fate:
+    def _verb_of(self, failure: Failure) -> VerbOf:
+        """What settles a failed task with its error."""
         if self._buries or failure.buries:
-            return _Fate.BURIED
-        return _Fate.RELEASED if failure.counts else _Fate.GIVEN_BACK
+            return _bury
+        return self._release if failure.counts else settle.give_back
 
-    def keeps(self, failure: Failure) -> float:
+    def _release(self, texts: ErrorTexts | None) -> Verb:
+        # By a backoff, also if the tube has none.
+        return settle.release(Release(Backoff() if self._delays else 0, texts, by_backoff=True))
+
+    def holds_for(self, failure: Failure) -> float:
         """Seconds for which a failed task is held before it is settled; 0 if it need not be held."""
-        if not self._keeps or self._fate(failure) is not _Fate.RELEASED:
+        if self._delays or self._verb_of(failure) != self._release:
             return 0.0
         # The last known options: a read could fail here.
         most = self._tube._ctx.table.max_attempts  # noqa: SLF001  (as above)
         is_last = most is not None and failure.task.attempts >= most
-        return 0.0 if is_last else _delay(failure)
+        delay_us = Backoff().delay_us(failure.task.attempts, failure.task.task_id)
+        return 0.0 if is_last else min(delay_us / US, LONGEST)
 
     def _settle_failed(
-        self, errors: Mapping[int, BaseException | str], fate: _Fate, ids: list[int]
+        self, verb_of: VerbOf, errors: Mapping[int, BaseException | str], ids: list[int]
     ) -> list[Task]:
-        texts = error_texts({task_id: errors[task_id] for task_id in ids}, ids)
-        if fate is _Fate.BURIED:
-            # `Tube.bury_many` would also bury a task that another consumer holds by now.
-            verb = settle.bury(texts, by_holder=True)
-        elif fate is _Fate.GIVEN_BACK:
-            verb = settle.give_back(texts)
-        else:
-            # By a backoff, also if the tube has none.
-            verb = settle.release(Release(Backoff() if self._delays else 0, texts, by_backoff=True))
-        return self._tube._settle(verb, ids)  # noqa: SLF001  (the loop is a part of the tube)
+        return self._tube._settle(verb_of(error_texts(errors, ids)), ids)  # noqa: SLF001  (the loop is a part of the tube)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
         """Give back tasks that no handler has begun, as if they had never been taken.
@@ -254,11 +199,11 @@ class Source:
         stopped = partial(self._tube.release_many, delay=0, error=STOPPED)
         return self._on_held(tasks, stopped).later
 
-    def renew(self, tasks: Sequence[Task]) -> list[Task]:
-        """Renew the leases of tasks; returns those that are still held, with their new leases."""
+    def renew(self, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+        """Renew the leases of tasks; returns those with new leases, and those to renew later. Others were lost."""
         settled = lambda ids: self._tube._settle(settle.RENEW, ids, "touch")  # noqa: SLF001, E731  (as above)
         result = self._on_held(tasks, settled)
-        return [*result.tasks, *result.later]
+        return result.tasks, result.later
 
     def _on_held(self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]) -> _Result:
         """Run a verb, in one commit, on those tasks that are still held.
@@ -267,13 +212,12 @@ class Source:
         that this session holds for another attempt by now is lost, too, because verbs name only ids.
         """
         ids_held = {t.task_id for t in tasks if self._attempt(t) in (None, t.attempts)}
-        held = [task for task in tasks if task.task_id in ids_held]
-        lost = self._lost([task for task in tasks if task.task_id not in ids_held])
-        try:
+        held = _without_lost(tasks, ids_held)
+        with going_on(f"{self._tube.name}: {len(held)} tasks stay as they are"):
             while held:
                 ids = [task.task_id for task in held]
                 try:
-                    return _Result(verb(ids), held, [], lost)
+                    return _Result(verb(ids), held, [])
                 except NotTakenError as error:
                     there = self._tube._read(partial(settle.still_held, ids=ids))  # noqa: SLF001  (as above)
                     if there.issuperset(ids):
@@ -281,25 +225,21 @@ class Source:
                             "%s: %d tasks stay as they are: %s", self._tube.name, len(ids), error
                         )
                         break
-                    lost += self._lost([task for task in held if task.task_id not in there])
-                    held = [task for task in held if task.task_id in there]
-        except OF_STORAGE as error:
-            require_passing(error)
-            log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(held), error)
-        return _Result([], [], held, lost)
+                    held = _without_lost(held, there)
+        return _Result([], [], held)
 
-    def _lost(self, tasks: list[Task]) -> list[Task]:
-        """Log tasks that are no longer held, except those that an ack may have removed."""
-        for task in tasks:
-            if task.task_id not in self._perhaps:
-                log_lost(task)
-        return tasks
+
+def _without_lost(tasks: Sequence[Task], held: Collection[int]) -> list[Task]:
+    """Those tasks whose ids are still held; the others are logged."""
+    for task in tasks:
+        if task.task_id not in held:
+            log_lost(task)
+    return [task for task in tasks if task.task_id in held]
 
 
 class _Result(NamedTuple):
-    """The result of a verb, the settled tasks, those to settle later, and the lost ones."""
+    """The result of a verb, the settled tasks, and those to settle later."""
 
     tasks: list[Task]
     settled: list[Task]
     later: list[Task]
-    lost: list[Task]

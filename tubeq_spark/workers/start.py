@@ -37,7 +37,7 @@ def work(  # noqa: PLR0913  (the contract)
     time_limit: Seconds | None,
     ears: Ears | None = None,
 ) -> WorkReport:
-    """Work on a tube's tasks, see `Tube.work`. With `ears` a function may have a time limit: they end the process."""
+    """Work on a tube's tasks, see `Tube.work`. With `ears` a function may have a time limit: a parent process ends it."""
     ctx = tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
     check(handler, None if ears else time_limit)
     if time_limit is not None:
@@ -51,7 +51,6 @@ def work(  # noqa: PLR0913  (the contract)
         validation.count("batch", batch, least=1),
         None if idle is None else validation.seconds("idle", idle),
         ctx.queue.config.poll_first,
-        time_limit,
     )
     tube._asked("batch", limits.batch, per_utube, utube)  # noqa: SLF001  (the loop is a part of the tube)
     ctx.queue.require_running()
@@ -60,15 +59,12 @@ def work(  # noqa: PLR0913  (the contract)
     ears = ears or Ears()
     calls.watch = ears.calls
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
-    ends = Stop(stop, pool.woken, each_once=ears.hands_on)
+    ends = Stop(stop, pool.wake, each_once=ears.hands_on)
     try:
         with ends.on_signals():
             source = Source(tube, per_utube, utube, buries=on_error == "bury")
             loop = Loop(source, pool, ends, limits, ctx.queue.clock, ears)
             calls.is_held, calls.sees = loop.is_held, loop.brake.see
-            report = loop.run()
-            if loop.has_cut_off and ends.signal is not None:
-                ears.cut_off(ends.signal)
-            return report
+            return loop.run()
     finally:
         pool.close()
