@@ -274,7 +274,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             "progress": tell,
             "calls": watch,
             "stopping": stopping,
+            "cut_off": lambda by: say({"cut_off": by}),
             "hands_on": True,
         }
-        ears["cut_off"] = lambda by: say({"cut_off": by})
         tell(_run(queue.tube(tube), handler, options, stop, **ears))
