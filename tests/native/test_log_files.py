@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: In place of what it is else, for short tests.
 EVERY, VERSIONS = 10, 20
 #: Files of a version: its commit, and each tenth time a checkpoint; and the pointer to the last.
-MOST = (VERSIONS + EVERY + 10) * 11 // 10 + 2
+MOST = (2 * VERSIONS + 10) * 11 // 10 + 2
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def worn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patched, opened(place) as queue:
         patched.setattr(tidying, "EVERY", EVERY)
         patched.setattr(LocalRetention, "versions", VERSIONS)
-        busy(queue, "worn", VERSIONS + 3 * EVERY)
+        busy(queue, "worn", 2 * VERSIONS + EVERY)
     aged(place / "worn" / "_delta_log", MINUTE)
     return place
 
@@ -68,7 +68,7 @@ def test_log_of_a_busy_tube_keeps_the_newest_versions_only(worn: Path, tmp_path:
     log = copied(worn, tmp_path)
     assert len(versions(log)) > VERSIONS + 2 * EVERY
     with opened(tmp_path) as queue:
-        busy(queue, "worn", EVERY)
+        busy(queue, "worn", VERSIONS)
         kept = versions(log)
         assert len(list(log.iterdir())) <= MOST
         assert kept == list(range(kept[0], kept[-1] + 1))
@@ -99,12 +99,12 @@ def test_log_when_it_is_still_needed_is_kept_for_longer(
     before = versions(log)
     aged(log, young)
     with opened(tmp_path) as queue:
-        for times in range(2 * EVERY + 1):
+        for times in range(2 * VERSIONS + 1):
             queue["worn"].put("a")
-            if times == EVERY:
+            if times == VERSIONS:
                 assert versions(log)[: len(before)] == before
                 aged(log, old - young)
-    assert len(versions(log)) <= VERSIONS + EVERY + 11
+    assert len(versions(log)) <= 2 * VERSIONS + EVERY + 11
 
 
 def test_readers_when_the_last_one_has_left_are_none(tmp_path: Path) -> None:

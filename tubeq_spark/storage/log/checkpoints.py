@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import array, nested, scalar
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_name
+from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_name, pointer
 from tubeq_spark.storage.log.reading import LogFacts, UnreadableCheckpointError, checkpoint_batches
 
 if TYPE_CHECKING:
@@ -76,12 +76,26 @@ def write(
         DamagedFileError: A commit since the last checkpoint is damaged.
         UnknownLogError: A commit has something that this package does not know.
     """
-    earlier = LogFacts.listed(log, whole=False).checkpoints[::-1]
-    for before in (*(version for version in earlier if version <= snapshot.version), None):
+    for before in _earlier(log, snapshot.version):
         # The last checkpoint may be damaged between its ends, which were checked.
         with suppress(UnreadableCheckpointError):
             _write(log, snapshot, now_ms, before, removes or {})
             return
+
+
+def _earlier(log: LogFiles, most: int) -> Iterator[int | None]:
+    """The checkpoints up to a version on which one may be based, newest first; `None` is the whole log."""
+    last = pointer(log)
+    # Mostly it is this one, and the log need not be listed.
+    if (
+        last is not None
+        and last["version"] <= most
+        and log.exists(checkpoint_name(last["version"]))
+    ):
+        yield last["version"]
+    listed = LogFacts.listed(log, whole=False).checkpoints
+    yield from (version for version in reversed(listed) if version <= most)
+    yield None
 
 
 def _write(
@@ -98,12 +112,15 @@ def _write(
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
-    count, sink = 0, pa.BufferOutputStream()
+    count, sink, some = 0, pa.BufferOutputStream(), list[pa.RecordBatch]()
     with ParquetWriter(sink, _schema(), store_schema=False) as to:
         for kind, actions in itertools.chain(
             _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms, removes)
         ):
-            count += _add(to, kind, actions)
+            some.append(_rows(kind, actions))
+            if sum(map(len, some)) >= _AT_ONCE:
+                count += _add(to, some)
+        count += _add(to, some)
     content = sink.getvalue().to_pybytes()
     log.put(checkpoint_name(snapshot.version), content)
     told = {
@@ -117,14 +134,20 @@ def _write(
     pa.default_memory_pool().release_unused()
 
 
-def _add(to: ParquetWriter, kind: str, actions: pa.StructArray) -> int:
-    """Write the actions of one kind; return their number."""
+def _rows(kind: str, actions: pa.StructArray) -> pa.RecordBatch:
+    """The actions of one kind as rows of a checkpoint."""
     columns = [
         actions if field.name == kind else pa.nulls(len(actions), field.type) for field in _schema()
     ]
-    if len(actions):
-        to.write_batch(pa.RecordBatch.from_arrays(columns, schema=_schema()))
-    return len(actions)
+    return pa.RecordBatch.from_arrays(columns, schema=_schema())
+
+
+def _add(to: ParquetWriter, some: list[pa.RecordBatch]) -> int:
+    """Write some rows together, because each group of rows has a price of its own; return their number."""
+    table = pa.Table.from_batches(some, _schema())
+    to.write_table(table)
+    some.clear()
+    return len(table)
 
 
 def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]]:

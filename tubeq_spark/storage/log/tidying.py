@@ -108,7 +108,9 @@ class Tidying:
     def _tidy(self, snapshot: Snapshot) -> None:
         if self._is_checkpoint_due(snapshot.version):
             self.checkpoint(snapshot)
-        self.clean(snapshot)
+        # That lists the whole log, so it is for about as many versions as stay.
+        if snapshot.version // EVERY % max(1, self._retention.versions // EVERY) == 0:
+            self.clean(snapshot)
 
     def _is_checkpoint_due(self, version: int) -> bool:
         files = LogFiles(self._store)
