@@ -194,6 +194,7 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "released": (GiveBack(9, now_us=NOW), HELD),
     "written": (lease_ended(9, NOW, None), HELD),
     "written_with_a_backoff": (lease_ended(9, NOW, BACKOFF), HELD),
+    "written_with_a_backoff_of_no_delay": (lease_ended(9, NOW, Backoff(first=0)), HELD),
     "buried": (GiveBack(9, TaskState.BURIED, now_us=NOW), GRID),
     "kicked": (GiveBack(9, TaskState.READY, attempts=0, now_us=NOW), GRID),
     "undone": (GiveBack(9, TaskState.READY, untaken=True, now_us=NOW), HELD),

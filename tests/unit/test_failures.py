@@ -22,7 +22,7 @@ from tubeq_spark.storage.tables.row_clauses import backoff_us
 
 BACKOFFS = st.builds(
     lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
-    st.floats(1e-6, 1e10),
+    st.floats(0, 1e10),
     st.floats(1, 1e6),
     st.floats(0, 1e12),
     st.floats(0, 1),

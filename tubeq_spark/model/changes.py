@@ -159,8 +159,13 @@ class Release:
     def give_back(self, dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
         """The change of released rows, which move to a fresh segment, in a tube with this backoff."""
         by_backoff = self.by_backoff and self.error is not None and backoff is not None
-        delay_us = backoff if by_backoff else self.delay_us
+        delay_us = _delay(backoff) if by_backoff else self.delay_us
         return GiveBack(dest, error=self.error, delay_us=delay_us, now_us=now_us)
+
+
+def _delay(backoff: Backoff | None) -> Backoff | int:
+    """The delay of a failed task; 0, which is none, for a backoff whose delays are all 0."""
+    return backoff if backoff is not None and backoff.first else 0
 
 
 def lease_ended(dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
@@ -171,7 +176,7 @@ def lease_ended(dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
         now_us: The moment at which the end is written.
         backoff: The backoff of the tube.
     """
-    return GiveBack(dest, event="ttr", error=LEASE_ENDED, delay_us=backoff or 0, now_us=now_us)
+    return GiveBack(dest, event="ttr", error=LEASE_ENDED, delay_us=_delay(backoff), now_us=now_us)
 
 
 def errors_of(change: Change) -> Mapping[int, str] | None:

@@ -52,7 +52,7 @@ class Backoff:
     together; it is computed from the task's id. After the hundredth attempt the delay stays the same.
 
     Attributes:
-        first: Seconds after the first attempt, > 0.
+        first: Seconds after the first attempt, >= 0.
         factor: By how much each delay is longer than the one before, >= 1.
         most: Seconds of the longest delay, >= `first`.
         jitter: Part of the delay by which it may be longer or shorter, 0 to 1.
@@ -68,8 +68,8 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Check the ranges, and convert the values to plain numbers, because they are stored as JSON."""
-        object.__setattr__(self, "first", validation.lease("first", self.first))
-        object.__setattr__(self, "most", validation.seconds("most", self.most))
+        for name in ("first", "most"):
+            object.__setattr__(self, name, validation.seconds(name, getattr(self, name)))
         for name in ("factor", "jitter"):
             object.__setattr__(self, name, validation.number(name, getattr(self, name)))
         if self.factor < 1:
@@ -102,7 +102,7 @@ class Backoff:
 def _steps(backoff: Backoff) -> Sequence[tuple[int, int]]:
     most, delay = min(backoff.most, FOREVER_S), min(backoff.first, FOREVER_S)
     delays = [delay]
-    while len(delays) < _STEPS and delay < most and backoff.factor > 1:
+    while len(delays) < _STEPS and 0 < delay < most and backoff.factor > 1:
         delay = min(delay * backoff.factor, most)
         delays.append(delay)
     return tuple((round(each * US), round(each * backoff.jitter * US)) for each in delays)
