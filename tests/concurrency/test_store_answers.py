@@ -184,9 +184,9 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
     # The numbers of tasks are leased by then.
     empty.put("x")
     empty.begin("put")
-    look, uri = NextVersion._read, str(path_of(empty.tube._ctx.table.name))
+    look, uri = NextVersion._info, str(path_of(empty.tube._ctx.table.name))
 
-    def later(rival: NextVersion) -> Any:
+    def later(rival: NextVersion, *given: Any, **more: Any) -> Any:
         monkeypatch.undo()
         empty.store.answer()
         # If an earlier test had rivals, a request beside the commit may have found it.
@@ -197,9 +197,9 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
         with empty.store.client() as client:
             key = f"{uri}/_delta_log/{rival.version:020}.json".removeprefix("s3://bucket/")
             client.delete_object(Bucket="bucket", Key=key)
-        return look(rival)
+        return look(rival, *given, **more)
 
-    monkeypatch.setattr(NextVersion, "_read", later)
+    monkeypatch.setattr(NextVersion, "_info", later)
     with (
         empty.store.losing(commits_to(empty.tube)),
         pytest.raises(CommitUnknownError) as caught,

@@ -237,9 +237,14 @@ class LogReader:
             self._known = None
 
     def committed_us(self, snapshot: Snapshot) -> int:
-        """When a version was committed, by the storage's clock."""
-        name, version = commit_name(snapshot.version), snapshot.version
-        listed = LogFiles(self.store).list_from(commit_name(version - 1) if version else "")
+        """The time of a version, from its commit, or else from its file."""
+        files = LogFiles(self.store)
+        info = info_in(files.read(commit_name(snapshot.version)))
+        at_ms: int | None = info.get("timestamp")
+        if at_ms is not None:
+            return at_ms * 1000
+        name = commit_name(snapshot.version)
+        listed = files.list_from(commit_name(snapshot.version - 1))
         return int(listed[name].at * 1_000_000)
 
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
