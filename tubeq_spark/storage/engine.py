@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
@@ -82,9 +82,6 @@ def out_of_reach(error: Exception) -> StoreError:
 def _spark() -> Any:
     """The module for errors of Spark; `None` in a process that has not loaded it."""
     return sys.modules.get("tubeq_spark.storage.spark.conflicts")
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class NativeEngine(Engine):

@@ -192,8 +192,10 @@ class NativeTables(Tables):
 
     def told_files(self, table: str, order: Sequence[str] = ()) -> Iterable[ToldFile] | None:
         """The facts that the log tells about a tube's data files, in an order; `None` if a file is bad."""
-        newest = self.newest(table)
-        if self._handles.table(table).bad_files.of(newest):
+        opened = self._handles.table(table)
+        with handles.reading():
+            newest = opened.newest()
+        if opened.bad_files.of(newest):
             return None
         bounds = [(least(file, order), file) for file in newest.files.values()]
         bounds.sort(key=lambda bound: bound[0] or ())
