@@ -82,6 +82,8 @@ class Session:
         self._numbers: Numbers | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
+        #: Whether the heartbeat runs.
+        self._beats = False
         member = self.member[:8]
         #: The heart refers to this session but not to the queue object, so that that can be collected.
         self.heart = Heart(f"tubeq-heartbeat-{member}", self._beat_if_needed, self._rhythm)
@@ -185,9 +187,10 @@ class Session:
     def start_beating(self) -> None:
         """Start the heartbeat, if it does not run yet."""
         with self._lock:
-            if not self._stop.is_set():
+            if not (self._beats or self._stop.is_set()):
                 self.heart.start()
                 self.helper.start()
+                self._beats = True
 
     def _rhythm(self) -> float:
         return min(self.ttr / 3, _BEAT_MOST)
