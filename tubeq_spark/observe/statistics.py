@@ -18,7 +18,7 @@ from tubeq_spark.model.stored_task import EVENTS
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.events import TASKS, calls_of, ended_of, failing_of, tasks_of
 from tubeq_spark.storage.arrow.columns import array
-from tubeq_spark.storage.tables.counts import depths
+from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tubeq_spark.markup import Html
     from tubeq_spark.model.membership import Member
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.tables.counts import Depth
 
 #: The most tubes that a notebook shows.
 _SHOWN = 100
@@ -89,25 +88,25 @@ def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[Tub
     for ctx in tubes:
         if ctx.record.id in counted:
             with nullcontext() if len(tubes) < 2 else left_out(queue, ctx.record.name):
-                tasks = tasks_of(counted[ctx.record.id].states, _ended(ctx, written))
+                tasks = tasks_of(counted[ctx.record.id], _ended(ctx, written))
                 calls = calls_of(ctx.record.id, written)
                 found.append(TubeStatistics(ctx, tasks, calls))
     return found
 
 
-def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, Depth]:
+def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dict[str, int]]:
     """The tasks of tubes by state; with several tubes, unreadable ones are left out."""
     tables, now_us = [ctx.table for ctx in tubes], queue.now_us()
     over = queue.lapsed.owners(now_us)
     try:
-        return depths(queue.engine, tables, now_us, now_us, over)
+        return counts(queue.engine, tables, now_us, over)
     except Exception:
         if len(tubes) < 2:
             raise
-    found: dict[int, Depth] = {}
+    found: dict[int, dict[str, int]] = {}
     for ctx in tubes:
         with left_out(queue, ctx.record.name):
-            found |= depths(queue.engine, [ctx.table], now_us, now_us, over)
+            found |= counts(queue.engine, [ctx.table], now_us, over)
     return found
 
 
@@ -155,7 +154,7 @@ def measure_tube(
     now_us = ctx.queue.now_us()
     soon_us = LAST_US if ending_us is None else min(now_us + ending_us, LAST_US)
     over = ctx.queue.lapsed.owners(now_us)
-    tasks = depths(ctx.queue.engine, [ctx.table], now_us, soon_us, over)[ctx.record.id]
+    tasks = depth(ctx.queue.engine, ctx.table, now_us, soon_us, over)
     table = ctx.queue.engine.tables.extent(ctx.table.name)
     return TubeMetrics(
         type=ctx.record.type,

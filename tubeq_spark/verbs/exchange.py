@@ -12,7 +12,7 @@ import logging
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.errors import CommitUnknownError, TubeqError
+from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.takes import TakeRequest
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
@@ -111,7 +111,7 @@ def _as_one(
 
     try:
         done = take.commit("exchange", decide)
-    except CommitUnknownError:
+    except (CommitUnknownError, StoreError):
         raise
     except TubeqError:
         return None

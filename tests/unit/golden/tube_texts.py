@@ -45,7 +45,7 @@ from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import COLUMNS, GateIncrements, PutsSeen, whole_segments
 from tubeq_spark.storage.statement import PutIdentity
-from tubeq_spark.storage.tables.counts import depths, waiting
+from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.gates import Gates, PutGate
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
@@ -212,15 +212,20 @@ def counting(table: TubeTable) -> Iterator[Case]:
     for (names, over), most in product(OWNERS.items(), ATTEMPTS):
         variant, of = f"{names}, max_attempts {most}", replace(table, max_attempts=most)
         yield Case(
-            f"task_counts.depths: {variant}",
-            lambda made, over=over, of=of: depths(made.engine, [of], NOW, LATER, over),
+            f"task_counts.depth: {variant}",
+            lambda made, over=over, of=of: depth(made.engine, of, NOW, LATER, over),
+        )
+        yield Case(
+            f"task_counts.counts: {variant}",
+            lambda made, over=over, of=of: counts(made.engine, [of], NOW, over),
+            [[{"tube": table.id, "state": "r", "n": 1}]],
         )
 
 
 def counting_of_many() -> Iterator[Case]:
-    """More tubes than one query measures."""
+    """More tubes than one query counts."""
     tubes = [replace(table_of("task_id"), id=number) for number in range(26)]
-    yield Case("task_counts.depths: 26 tubes", lambda made: depths(made.engine, tubes, NOW, LATER))
+    yield Case("task_counts.counts: 26 tubes", lambda made: counts(made.engine, tubes, NOW))
 
 
 # -- reads of sub-queues -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tubeq_spark.model.stored_task import TIMERS
 from tubeq_spark.storage.expression import all_of, at, case, literal, micros, row
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Engine
 
-#: One query measures at most this many tubes, because each tube is a scan of its own in the plan.
+#: One query counts at most this many tubes, because each tube is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
 _ROW = row()
 
@@ -49,42 +49,26 @@ class Depth:
     unswept_since_us: int | None
 
 
-def depths(
+def depth(
     engine: Engine,
-    tubes: Sequence[TubeTable],
+    table: TubeTable,
     now_us: int,
     soon_us: int,
     over: Collection[str] = (),
-) -> dict[int, Depth]:
-    """Measure the tasks of tubes, by the log alone where that is enough; the others by one query for many tubes.
+) -> Depth:
+    """Measure a tube's tasks, by the log alone if that is enough; else by one aggregate over narrow columns.
 
     Args:
         engine: The engine.
-        tubes: The tables of the tubes.
+        table: The tube.
         now_us: The moment.
         soon_us: Leases that end by this moment count as ending.
         over: Owners whose sessions are over. Their tasks count as ready.
-
-    Returns:
-        The measurements by tube id.
     """
-    found: dict[int, Depth] = {}
-    for table in tubes:
-        files = engine.tables.told_files(table.name)
-        if files is not None:
-            with suppress(UntoldError):
-                found[table.id] = states(files, table.id, now_us, soon_us, over)
-    unread = [table for table in tubes if table.id not in found]
-    for first in range(0, len(unread), _COUNTED_TOGETHER):
-        some = unread[first : first + _COUNTED_TOGETHER]
-        rows = engine.rows(Union([_measuring(table, now_us, soon_us, over) for table in some]))
-        for table in some:
-            found[table.id] = _depth([each for each in rows if each["tube"] == table.id])
-    return found
-
-
-def _measuring(table: TubeTable, now_us: int, soon_us: int, over: Collection[str]) -> Select:
-    """A query over narrow columns of a tube."""
+    files = engine.tables.told_files(table.name)
+    if files is not None:
+        with suppress(UntoldError):
+            return states(files, table.id, now_us, soon_us, over)
     due = table.is_due(now_us)
     ending = all_of(
         _ROW.state == TaskState.TAKEN.value,
@@ -92,7 +76,6 @@ def _measuring(table: TubeTable, now_us: int, soon_us: int, over: Collection[str
         _ROW.next_event <= at(soon_us),
     )
     columns = {
-        "tube": literal(table.id),
         "state": table.state(now_us, over),
         "n": count(),
         "oldest": micros(least(case((due, table.due_at()), other=_ROW.since))),
@@ -101,11 +84,7 @@ def _measuring(table: TubeTable, now_us: int, soon_us: int, over: Collection[str
         "due": count_if(due),
         "since": micros(least(case((due, table.due_at())))),
     }
-    return Select(table.name, columns, table.mine(), by=["state"], skips=())
-
-
-def _depth(found: Sequence[Mapping[str, Any]]) -> Depth:
-    """The measurements of a tube, from a row for each state."""
+    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
     ready = next((each for each in found if each["state"] == "r"), {"oldest": None, "put": None})
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
@@ -115,6 +94,37 @@ def _depth(found: Sequence[Mapping[str, Any]]) -> Depth:
         sum(each["due"] for each in found),
         min((each["since"] for each in found if each["since"] is not None), default=None),
     )
+
+
+def counts(
+    engine: Engine,
+    tubes: Sequence[TubeTable],
+    now_us: int,
+    over: Collection[str] = (),
+) -> dict[int, dict[str, int]]:
+    """Count tasks by the letter of their effective state, in one query for many tubes. Unreadable files count nothing.
+
+    Args:
+        engine: The engine.
+        tubes: The tables of the tubes.
+        now_us: The moment.
+        over: Owners whose sessions are over. Their tasks count as ready.
+
+    Returns:
+        The counts by tube id.
+    """
+    found: dict[int, dict[str, int]] = {table.id: {} for table in tubes}
+    for first in range(0, len(tubes), _COUNTED_TOGETHER):
+        some = tubes[first : first + _COUNTED_TOGETHER]
+        for each in engine.rows(Union([_counting(tube, now_us, over) for tube in some])):
+            if each["state"] is not None:
+                found[each["tube"]][each["state"]] = each["n"]
+    return found
+
+
+def _counting(table: TubeTable, now_us: int, over: Collection[str]) -> Select:
+    columns = {"tube": literal(table.id), "state": table.state(now_us, over), "n": count()}
+    return Select(table.name, columns, table.mine(), by=["state"], skips=())
 
 
 def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting:
