@@ -23,7 +23,7 @@ import pyarrow as pa
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.takes import NewLease, segments_of_group
 from tubeq_spark.runtime.held_tasks import Taken
-from tubeq_spark.storage.arrow.columns import array, counted
+from tubeq_spark.storage.arrow.columns import array, counted, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Expression, row
 from tubeq_spark.storage.query import named
@@ -55,6 +55,8 @@ _LOOK_AHEAD = 1_000
 _MOST_COMMITS_BEFORE = 3
 #: If leases have ended after the commit, the calls take again; they take at most so often in all, then they find none.
 _MOST_TAKES = 3
+#: The type of the numbers of calls.
+_CALL = pa.int32()
 
 
 def take_group(
@@ -195,8 +197,9 @@ class Take:
         found = self._from_other_segments(now_us, sum(counts))
         if found is None:
             found = self._first(self._ctx.table.is_ready(now_us), sum(counts))
-        call_of = [call for call, count in enumerate(counts) for _ in range(count)]
-        return _with_calls(found, call_of[: found.num_rows])
+        most = found.num_rows
+        calls = [repeated(n, _CALL, min(count, most)) for n, count in enumerate(counts)]
+        return _with_calls(found, pa.concat_arrays(calls)[:most])
 
     def _of_subqueues(self, limits: TakeLimits, requests: Sequence[TakeRequest]) -> pa.Table | None:
         """Choose the sub-queues by their first tasks, and then the tasks of each.
@@ -218,7 +221,7 @@ class Take:
         most = None if needs_all else sum(request.count for request in requests)
         if most == len(requests) == 1 and not limits.by_turn:
             first = self._first(takeable, 1)
-            return _with_calls(first, [0] * first.num_rows)
+            return _with_calls(first, repeated(0, _CALL, first.num_rows))
         if limits.by_turn:
             waiting = ctx.reader.first_of_utubes(takeable, None, with_created=True)
             firsts = limits.in_turn(waiting)[:most]
@@ -233,7 +236,7 @@ class Take:
         if not found.num_rows:
             raise Stale
         utubes = found.column("utube").to_pylist()
-        return _with_calls(found, [_call_for(utube, quotas) for utube in utubes])
+        return _with_calls(found, array([_call_for(utube, quotas) for utube in utubes], _CALL))
 
     @property
     def _has_lost(self) -> bool:
@@ -285,15 +288,14 @@ class Take:
         self, tasks: pa.Table, now_us: int, limits: TakeLimits | None, acked: Sequence[StoredTask]
     ) -> Plan[list[Taken | None]]:
         """Plan the move of the chosen tasks to lease segments."""
-        ctx, call_of = self._ctx, tasks.column("call").to_pylist()
-        counts = Counter(call_of)
+        ctx, call_of = self._ctx, tasks.column("call")
+        counts = Counter(call_of.to_pylist()) if len(self._requests) > 1 else {0: tasks.num_rows}
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self._take_ids = list(take_ids.values())
         # The small takes of one commit share the lease segment of the first of them, but batches do not.
         small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
-        take_id_of = array([take_ids[call] for call in call_of], pa.int64())
-        segment_of = array([segments[call] for call in call_of], pa.int64())
+        take_id_of, segment_of = _of_calls(take_ids, call_of), _of_calls(segments, call_of)
         begins_us, increments = None, GateIncrements()
         if limits is not None:
             has_utubes = ctx.tube_type.subqueues
@@ -352,8 +354,15 @@ class Take:
         return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}
 
 
-def _with_calls(tasks: pa.Table, call_of: list[int]) -> pa.Table:
-    return tasks.append_column("call", array(call_of, pa.int32()))
+def _with_calls(tasks: pa.Table, call_of: pa.Array) -> pa.Table:
+    return tasks.append_column("call", call_of)
+
+
+def _of_calls(numbers: dict[int, int], call_of: pa.ChunkedArray) -> pa.Array:
+    """The number of each task's call, of numbers by call."""
+    if len(numbers) == 1:
+        return repeated(next(iter(numbers.values())), pa.int64(), len(call_of))
+    return array([numbers[call] for call in call_of.to_pylist()], pa.int64())
 
 
 def _call_for(utube: str | None, quotas: Sequence[dict[str | None, int]]) -> int:

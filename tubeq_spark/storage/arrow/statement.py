@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from tubeq_spark.storage.arrow.by_row import (
 from tubeq_spark.storage.arrow.columns import (
     are_in,
     array,
+    counted,
     distinct,
     empty,
     flat,
@@ -37,7 +37,7 @@ from tubeq_spark.storage.expression import STALE, TRUE, Call, Case, Fail, Type, 
 from tubeq_spark.storage.statement import MOST_NAMED, Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.arrow.evaluate import Values
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #: The column of a change feed that says how a row was changed.
 KIND = "_change_type"
 #: The column with the number of the clause that applies to a row.
-_CHOSEN = "tubeq_clause"
+_CLAUSE = "tubeq_clause"
 _T = row("t")
 #: The source of a statement that has no source rows of its own.
 _ONE_ROW = pa.table({"one": array([1], pa.int64())})
@@ -205,12 +205,11 @@ class Applied:
         self.affected = Affected(inserted.num_rows)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
         self._places, self._after = places[:0], empty(rows.schema)
-        self._before, self._are_removed = self._after, list[bool]()
-        if changed is not None and changed.are_removed:
+        self._before, self._changed = self._after, changed
+        if changed is not None and len(changed.touched):
             self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
             self._places = kept(places, changed.touched)
-            self._before = kept(rows, self._places)
-            self._after, self._are_removed = changed.after, changed.are_removed
+            self._before, self._after = kept(rows, self._places), changed.after
 
     def partitions(self) -> set[Partition]:
         """The partitions of the changed rows, before and afterwards."""
@@ -230,14 +229,12 @@ class Applied:
 
     def feed(self) -> pa.Table:
         """The changed rows for Delta's change feed; an updated one twice, as it was and as it is."""
-        stays, goes = (
-            _indexes(removed is wanted for removed in self._are_removed) for wanted in (False, True)
-        )
+        goes = array([], pa.bool_()) if self._changed is None else self._changed.goes()
         parts = {
             "insert": self.inserted,
-            "update_preimage": kept(self._before, stays),
+            "update_preimage": _where(self._before, pc.invert(goes)),
             "update_postimage": self._after,
-            "delete": kept(self._before, goes),
+            "delete": _where(self._before, goes),
         }
         return pa.concat_tables([of_kind(part, kind) for kind, part in parts.items()])
 
@@ -254,16 +251,22 @@ class _Changed:
     Attributes:
         after: The rows of which a clause has set columns.
         touched: The indexes of the rows to which a clause applies.
-        are_removed: Whether it removes each of these.
+        clause_of: The number of this clause, for each of them.
+        removing: The numbers of the clauses that set no columns.
         updated: The number of changed rows, without rows of ended tasks that stay for the change feed.
         removed: The number of removed ones, with these rows.
     """
 
     after: pa.Table
     touched: pa.Array
-    are_removed: list[bool]
+    clause_of: pa.Array
+    removing: Sequence[int]
     updated: int
     removed: int
+
+    def goes(self) -> pa.Array:
+        """For each touched row, whether it is not among those of which columns are set."""
+        return pc.is_in(self.clause_of, value_set=array(self.removing, pa.int64()))
 
 
 def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Changed:
@@ -272,45 +275,40 @@ def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Chan
     Raises:
         RefusedError: A row would get `FAIL`.
     """
-    chosen = _chosen(clauses, _Pairs(rows, source))
-    counts = Counter(chosen)
-    sets = {
-        n: clauses[n].sets or {} for n in counts if n is not None and clauses[n].sets is not None
-    }
+    clause_of = _clause_of(clauses, _Pairs(rows, source))
+    counts = counted(clause_of)
+    applied = {n: clauses[n] for n in counts if n is not None}
+    sets = {n: clause.sets for n, clause in applied.items() if clause.sets is not None}
     if any(isinstance(value, Fail) for values in sets.values() for value in values.values()):
         raise RefusedError
+    of_set = clause_of
     if len(sets) < len(counts):
-        are_set = _indexes(n in sets for n in chosen)
-        rows, source = kept(rows, are_set), kept(source, are_set)
+        are_set = pc.is_in(clause_of, value_set=array([*sets], pa.int64()))
+        rows, source, of_set = (_where(some, are_set) for some in (rows, source, clause_of))
     schema, columns = rows.schema, rows.columns
     if len(sets) > 1:
-        numbers = array([n for n in chosen if n in sets], pa.int64())
-        rows = rows.append_column(_CHOSEN, numbers)
+        rows = rows.append_column(_CLAUSE, of_set)
     pairs = _Pairs(rows, source)
     for name, value in _values(sets).items():
         place = schema.get_field_index(name)
         columns[place] = pairs.column(value, schema.field(place).type)
     after = pa.Table.from_arrays(columns, schema=schema)
-    are_removed = [clauses[n].sets is None for n in chosen if n is not None]
-    removed = sum(counts[n] for n in counts if n is not None and clauses[n].removes)
-    touched = _indexes(n is not None for n in chosen)
-    return _Changed(after, touched, are_removed, len(touched) - removed, removed)
+    removed = sum(counts[n] for n, clause in applied.items() if clause.removes)
+    touched = numbers_from_0(len(clause_of))
+    if None in counts:
+        touched = _where(touched, clause_of.is_valid())
+    removing = [n for n in applied if n not in sets]
+    return _Changed(
+        after, touched, kept(clause_of, touched), removing, len(touched) - removed, removed
+    )
 
 
-def _indexes(mask: Iterable[bool]) -> pa.Array:
-    """The indexes at which a mask is true."""
-    return array([n for n, holds in enumerate(mask) if holds], pa.int64())
-
-
-def _chosen(clauses: Sequence[Clause], pairs: _Pairs) -> list[int | None]:
-    """The number of the first clause that applies to each pair; `None` if none does."""
+def _clause_of(clauses: Sequence[Clause], pairs: _Pairs) -> pa.Array:
+    """The number of the first clause that applies to each pair; NULL if none does."""
     if clauses and clauses[0].when is None:
-        return [0] * pairs.count
+        return repeated(0, pa.int64(), pairs.count)
     whens = [(TRUE if clause.when is None else clause.when, n) for n, clause in enumerate(clauses)]
-    found: list[int | None] = pairs.column(
-        case(*whens, other=null(Type.BIGINT)), pa.int64()
-    ).to_pylist()
-    return found
+    return flat(pairs.column(case(*whens, other=null(Type.BIGINT)), pa.int64()))
 
 
 def _values(sets: Mapping[int, Mapping[str, Expression]]) -> Mapping[str, Expression]:
@@ -319,7 +317,7 @@ def _values(sets: Mapping[int, Mapping[str, Expression]]) -> Mapping[str, Expres
         return next(iter(sets.values()))
     names = dict.fromkeys(name for values in sets.values() for name in values)
     return {
-        name: case(*((_T[_CHOSEN] == n, values.get(name, _T[name])) for n, values in sets.items()))
+        name: case(*((_T[_CLAUSE] == n, values.get(name, _T[name])) for n, values in sets.items()))
         for name in names
     }
 
