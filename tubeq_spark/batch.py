@@ -232,18 +232,20 @@ class Batch:
         """
         return self._settle("bury", df, settle.bury, error_text(error))
 
-    def touch(self, increment: Seconds | None) -> int:
-        """Give all remaining tasks of the batch more time, as `Tube.touch` does for some.
+    def touch(self, increment: Seconds | None, df: DataFrame | Ids | None = None) -> int:
+        """Give tasks of the batch more time, as `Tube.touch` does.
 
         Args:
             increment: Seconds to add, >= 0; `None`, 0 and 500 years or more change nothing.
+            df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
+                ids; all that is left by default.
 
         Returns:
             The number of tasks; 0 if nothing was changed.
 
         Raises:
-            NotTakenError: A lease has ended.
-            InvalidOptionError: `increment` is bad, or the type has no ttr.
+            NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+            InvalidOptionError: `increment` is bad, or the type has no ttr; or `df` has no ids.
 
         Commits: 1, or 2 as `ack`; none if nothing is changed. Conflicts only with commits that end one of these
         leases.
@@ -251,7 +253,7 @@ class Batch:
         amount_us = arguments.increment(increment, self._ctx.tube_type)
         if amount_us is None:
             return 0
-        return self._settle("touch", None, lambda _: settle.touch(amount_us))
+        return self._settle("touch", df, lambda _: settle.touch(amount_us))
 
     def fail(
         self,

@@ -311,8 +311,8 @@ class Queue:
             capacity: The largest number of tasks in the tube, >= 1 (limfifottl).
             storage_mode: `"default"` or `"ready_buffer"`, for programs written for Tarantool; both store tasks
                 the same way (utube types).
-            schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR` and `TIMESTAMP_NTZ`
-                need a Spark session. Its columns must not have the names of a batch's
+            schema: DDL of a typed payload; JSON by default. `TIMESTAMP_NTZ` needs a
+                Spark session; `CHAR` and `VARCHAR` are refused. Its columns must not have the names of a batch's
                 columns or of a put's options.
             max_attempts: Bury a task that was taken this many times, when it is released or its lease ends, 1 to
                 2147483647.

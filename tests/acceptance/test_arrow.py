@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -293,13 +294,13 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
     assert take(tube).task_id == all_ids[5]
 
 
-@pytest.mark.parametrize("verb", ["ack", "release", "bury"])
+@pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     fifottl: Tube, versions: Versions, verb: str
 ) -> None:
     fifottl.put_arrow(texts("1", "2", "3"))
     batch = fifottl.take_arrow(2)
-    settle = getattr(batch, verb)
+    settle = partial(batch.touch, 5) if verb == "touch" else getattr(batch, verb)
     foreign = max(ids_of(all_tasks(fifottl)))
     before = versions()
 
@@ -333,6 +334,31 @@ def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
 
 
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
+def test_batch_touch_of_some_tasks_gives_only_these_more_time(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
+) -> None:
+    tube = new_tube(type_name, ttr=10)
+    tube.put_arrow(texts("1", "2", "3"))
+    batch = tube.take_arrow(3, per_utube=1 if type_name == "fifottl" else 3)
+    first, second, third = ids(batch.table)
+
+    assert batch.touch(20, batch.table.slice(0, 1)) == 1
+    assert batch.touch(30, df=[second]) == 1
+    assert batch.touch(30, []) == 0
+    assert batch.table["ttr"].to_pylist() == [30, 40, 10]
+    clock.advance(9)
+    assert batch.ack([third]) == 1
+    clock.advance(20)
+    assert batch.ack([first]) == 1
+    assert tube.take(0) is None
+    clock.advance(11)
+    # The lease of the last has ended.
+    with pytest.raises(NotTakenError, match="lease has ended"):
+        batch.ack()
+    assert (batch.ack(), batch.touch(5)) == (0, 0)
+    assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 2, "ttr": 1}
+
+
 def test_batch_when_a_task_was_touched_by_its_id_ends_with_its_first_lease(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
 ) -> None:

@@ -179,7 +179,7 @@ def _make_unused(queue: QueueContext, new: NewTube, used: Collection[str]) -> st
         if name.lower() not in used:
             with _refusing(queue, new.options):
                 is_new = make_table(queue, name, new.driver.name, new.options)
-            # Spark shows some types, such as CHAR(3), in another way than it reads them.
+            # Spark may show a type in another way than it reads it.
             if is_new or _fits(queue, queue.opened.location.table(name), new.options):
                 return name
 

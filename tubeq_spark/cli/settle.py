@@ -74,9 +74,9 @@ def take(
             call.show_tasks(tasks)
             source.ack_many([task.task_id for task in tasks])
         else:
-            # If they cannot be printed, no later call could know the session, and its end here releases them.
-            call.show_tasks(tasks, queue.session_uuid)
-            queue.hand_over(kept_for)
+            # First, so that a reader can settle them at once. If they cannot be printed, they come back when the session
+            # ends.
+            call.show_tasks(tasks, queue.hand_over(kept_for))
 
 
 def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> None:

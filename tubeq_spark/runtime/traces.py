@@ -93,12 +93,27 @@ class Traces:
         """Make a span, the current one of a block that works on tasks.
 
         The span of a single task is a child of the span in which the task was put. The span of several tasks
-        has links to these. An error of the block is recorded in the span.
+        has links to these. An error of the block is recorded in the span. An error of the tracer does not
+        fail a task.
 
         Args:
             record: The tube of the tasks.
             tasks: The tasks: a list, an Arrow table, or a DataFrame, which is not read.
         """
+        span: Span = trace.INVALID_SPAN
+        with contextlib.suppress(Exception):
+            span = self._begin(record, tasks)
+        try:
+            with trace.use_span(span):
+                yield span
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            raise
+        finally:
+            with contextlib.suppress(Exception):
+                span.end()
+
+    def _begin(self, record: TubeRecord, tasks: Sequence[Task] | Any) -> Span:
         attributes = _attributes(record, "process")
         if isinstance(tasks, (list, pa.Table)):
             attributes |= _counted(tasks)
@@ -108,12 +123,7 @@ class Traces:
             parent, links = context_of(tasks[0]) or None, []
             attributes["tubeq.attempts"] = tasks[0].attempts
         name, kind = f"process {record.name}", SpanKind.CONSUMER
-        with self._tracer.start_as_current_span(name, parent, kind, attributes, links) as span:
-            try:
-                yield span
-            except Exception as error:
-                span.set_attribute("error.type", type(error).__qualname__)
-                raise
+        return self._tracer.start_span(name, parent, kind, attributes, links)
 
     def _now(self) -> int:
         return to_us(self._clock.now()) * 1_000

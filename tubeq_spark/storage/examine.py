@@ -57,8 +57,9 @@ def tasks_by_statistics(file: DataFile) -> tuple[tuple[int, ...], str]:
         return (), "it held no tasks"
     try:
         count = file.rows
-        first, last = (file.bound(which, "task_id") for which in ("minValues", "maxValues"))
-    except (ValueError, KeyError, TypeError):
+        bounds = [file.bound(which, "task_id") for which in ("minValues", "maxValues")]
+        first, last = (None if bound is None else int(bound) for bound in bounds)
+    except (ValueError, KeyError, TypeError, AttributeError):
         count = first = last = None
     if count is None or first is None or last is None:
         return (), "its tasks are not known"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Request = TypeVar("Request")
 #: After this many lost conflicts of an exchange its acks commit alone.
-TRIES = 2
+_TRIES = 2
 
 
 def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Taken | None:
@@ -37,7 +37,7 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
 
     If nothing can be taken at once, or other commits come first, the ack is a commit of its own, and nothing is taken.
     """
-    done = _as_one(ctx, [[*ids]], [request])
+    done = _as_one(ctx, [[*ids]], [request], fails=StoreError)
     if done is None:
         ack(ctx, ids)
         return None
@@ -79,9 +79,13 @@ def together(ctx: TubeContext, requests: Sequence[list[int] | TakeRequest]) -> l
 
 
 def _as_one(
-    ctx: TubeContext, acks: Sequence[list[int]], takes: Sequence[TakeRequest]
+    ctx: TubeContext,
+    acks: Sequence[list[int]],
+    takes: Sequence[TakeRequest],
+    *,
+    fails: type[TubeqError] = CommitUnknownError,
 ) -> tuple[Sequence[list[Task]], Sequence[Taken | Exception | None]] | None:
-    """Ack tasks and take the next ones by one statement.
+    """Ack tasks and take the next ones by one statement. Raises `CommitUnknownError`, and errors of the type `fails`.
 
     Returns:
         The acked tasks of each ack, and the taken ones of each take, or its error; `None` if nothing was done, because
@@ -93,7 +97,7 @@ def _as_one(
     def decide() -> Plan[tuple[list[Task], Sequence[Taken | None]] | None]:
         nothing: Plan[tuple[list[Task], Sequence[Taken | None]] | None] = Plan(None, lambda _: None)
         attempt = next(attempts)
-        if attempt > TRIES:
+        if attempt > _TRIES:
             # The acks, which make room, do not wait for another choice.
             return nothing
         ctx.queue.taker()
@@ -111,7 +115,7 @@ def _as_one(
 
     try:
         done = take.commit("exchange", decide)
-    except (CommitUnknownError, StoreError):
+    except (CommitUnknownError, fails):
         raise
     except TubeqError:
         return None

@@ -16,8 +16,6 @@ from tubeq_spark.model.changes import Every, Move, Remove
 from tubeq_spark.model.ids import within
 from tubeq_spark.runtime.context import HEAD, TINY_BYTES
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import TRUE, row
-from tubeq_spark.storage.query import greatest
 from tubeq_spark.storage.rows import whole_segments
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
@@ -36,26 +35,27 @@ _MOST_SEGMENTS = 100_000
 def truncate(ctx: TubeContext) -> None:
     """Delete all tasks of the first read, also those that other commits move meanwhile.
 
-    A task that is put while this runs may be deleted, too. Ends of ttls are written first, so these tasks count as
+    A task that is put while this runs may be deleted, too, if a take moves it beside such a task. Ends of ttls are written first, so these tasks count as
     expired.
     """
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total():
         pass
-    last = ctx.reader.one(greatest(row().task_id), TRUE)
-    if last is not None:
-        while ctx.queue.loop.run(
-            "truncate", ctx.table_lock, lambda: _truncation(ctx, last, now_us)
-        ):
-            pass
+    newest, keys = ctx.reader.newest_ids(), list[int]()
     if ctx.table.unique_for_us is not None:
-        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _without_keys(ctx))
+        keys = [kept.segment for kept in ctx.reader.kept_keys(now_us)]
+    more = bool(newest)
+    while more:
+        more = ctx.queue.loop.run(
+            "truncate", ctx.table_lock, lambda: _truncation(ctx, ctx.table.is_older(newest), now_us)
+        )
+    if keys:
+        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _removal(ctx, keys, now_us))
     ctx.table_lock.wake_takes()
 
 
-def _truncation(ctx: TubeContext, last: int, now_us: int) -> Plan[bool]:
-    """Plan the removal of the segments with tasks up to an id; the result is whether there are some."""
-    is_there = row().task_id <= last
+def _truncation(ctx: TubeContext, is_there: Expression, now_us: int) -> Plan[bool]:
+    """Plan the removal of the segments with tasks of a condition; the result is whether there are some."""
     # A change feed would show the deletion of a lease segment as acks, so its rows become gone rows.
     has_feed = ctx.table.change_feed
     free = is_there & ~ctx.table.is_held(None) if has_feed else is_there
@@ -68,12 +68,6 @@ def _truncation(ctx: TubeContext, last: int, now_us: int) -> Plan[bool]:
     if not segments:
         return Plan(None, lambda _: False)
     return Plan(ctx.writer.delete_segments(segments), lambda _: True, now_us)
-
-
-def _without_keys(ctx: TubeContext) -> Plan[int]:
-    """Plan the removal of all rows of keys."""
-    now_us = ctx.queue.now_us()
-    return _removal(ctx, [kept.segment for kept in ctx.reader.kept_keys(now_us)], now_us)
 
 
 def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:

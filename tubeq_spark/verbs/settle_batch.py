@@ -93,14 +93,14 @@ class HeldBatch:
             known, found = self._segments, ctx.reader.lease_segments(self.take_id, self.owner)
             self._segments = [segment for segment in found if segment not in known]
             if self._segments:
-                settled += self._commit(verb, None)[0]
+                settled += self._commit(verb, None, known=known)[0]
             self._segments += known
         if verb.event:
             ctx.events.count(verb.event, settled)
         ctx.events.count("bury", worn)
         if isinstance(change, Renew):
             self.until = change.lease.end(self._ttr)
-        elif isinstance(change, Touch):
+        elif isinstance(change, Touch) and named is None:
             self._ttr = plus(self._ttr, change.increment_us)
             self.until = plus(self.until, change.increment_us)
         if not verb.keeps:
@@ -129,15 +129,33 @@ class HeldBatch:
         return worn if named is None else worn.intersection(named)
 
     def _commit(
-        self, verb: Verb, named: set[int] | None, *, at_the_end: bool = False
+        self,
+        verb: Verb,
+        named: set[int] | None,
+        *,
+        at_the_end: bool = False,
+        known: Collection[int] = (),
     ) -> tuple[int, Change | None]:
-        """Settle tasks by one commit; their number, and their change. `at_the_end` a lease may have ended."""
+        """Settle tasks by one commit.
+
+        Args:
+            verb: The verb.
+            named: Their ids; `None` is all remaining tasks.
+            at_the_end: Whether a lease may have ended.
+            known: Lease segments that the verb has settled before.
+
+        Returns:
+            Their number, and their change.
+        """
         ctx, attempts = self._ctx, count()
 
         def attempt() -> Plan[tuple[int, Change | None]]:
             if next(attempts) or at_the_end:
                 # Other verbs have moved some tasks.
-                self._segments = ctx.reader.lease_segments(self.take_id, self.owner)
+                found = ctx.reader.lease_segments(self.take_id, self.owner)
+                self._segments = [segment for segment in found if segment not in known]
+                if known and not self._segments:
+                    return Plan(None, lambda _: (0, None))
                 if not self._segments:
                     self._forget()
                     msg = "the batch's tasks are no longer held by this session"
@@ -187,9 +205,11 @@ class HeldBatch:
         try:
             # This batch can settle no task any more, so those with longer leases are released.
             end_due(ctx, ctx.queue.now_us())
+            worn = len(self.worn(None))
             with suppress(NotTakenError):
                 released, _ = self._commit(release(Release()), None, at_the_end=True)
                 ctx.events.count("release", released)
+                ctx.events.count("bury", worn)
             ctx.table_lock.wake_takes()
         except TubeqError:
             log.warning("what is left of a batch is held until the session ends", exc_info=True)

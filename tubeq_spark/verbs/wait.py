@@ -237,7 +237,9 @@ def _renewed(ctx: TubeContext, held: Sequence[Taken]) -> list[Taken] | None:
     all_held = ctx.table.is_held(owner, [taken.take_id for taken in held])
 
     def attempt() -> Plan[list[Taken] | None]:
-        if next(attempts) and ctx.reader.count(all_held) < total:
+        is_again = next(attempts) > 0
+        # The commit may have waited for the table's lock.
+        if not _last(ctx, held) or (is_again and ctx.reader.count(all_held) < total):
             return Plan(None, lambda _: None)
         lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
         (dest,) = ctx.queue.session.segments(1)
@@ -282,7 +284,7 @@ def undo_if_interrupted(ctx: TubeContext, taken: Taken | None) -> None:
 
 
 def undo(ctx: TubeContext, taken: Taken) -> None:
-    """Release the tasks of a call that has counted them as taken."""
+    """Release the tasks of a call that fails or is interrupted."""
     given_back = give_up(ctx, [taken])
     # If nothing was given back, other commits have ended the leases, and count that.
     if given_back and taken.rows is not None:

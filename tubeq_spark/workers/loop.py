@@ -86,6 +86,8 @@ class Loop:
     _is_scarce: bool = field(default=False, init=False)
     #: Until when done tasks of few sub-queues wait for the running calls.
     _gathers_until: float = field(default=0.0, init=False)
+    #: Whether it has said that it ends after the running calls, and has settled all other tasks.
+    _is_told: bool = field(default=False, init=False)
     #: Whether no other call begins, so that failed tasks are held no longer.
     _is_over: bool = field(default=False, init=False)
     #: Sees the outcomes of calls, also in their threads.
@@ -94,9 +96,9 @@ class Loop:
     def __post_init__(self) -> None:
         """Begin now."""
         self._began = self.clock.monotonic()
-        #: The moment of the last task, and the next moments to look for a task, and to settle and renew again after
+        #: The moment of the last task, and the next moments to look for a task, and to settle and to renew again after
         #: an error.
-        self._seen = self._next_look = self._next_try = self._began
+        self._seen = self._next_look = self._next_try = self._next_renewal = self._began
         self._counts = {"done": 0, "failed": 0, "buried": 0}
         patience = self.limits.idle
         self.brake = Brake(self.source.name, self.clock.monotonic, self.source.count, patience)
@@ -131,9 +133,10 @@ class Loop:
         if stopping and not self._is_over:
             self._is_over = True
             self._withdraw()
-            if self.stop.is_asked:
-                self.ears.stopping(self._calls)
         self._settle(0 if stopping else self._wanted())
+        if self.stop.is_asked and not (self._is_told or self._settles):
+            self._is_told = True
+            self.ears.stopping(self._calls)
         # At once: during the wait for calls this process may be killed, and its report would be lost.
         self.ears.progress(self._report())
         self._renew()
@@ -366,11 +369,11 @@ class Loop:
         if all(_left_us(task, now_us) > 0 for task in held):
             return
         now = self.clock.monotonic()
-        if now < self._next_try:
+        if now < self._next_renewal:
             return
         renewed, later = self.source.renew(held)
         if later:
-            self._next_try = now + LOOK
+            self._next_renewal = now + LOOK
         lasting = {task.task_id: task for task in [*renewed, *later]}
         self._in_hand = {i: lasting[i] for i in self._in_hand if i in lasting}
         for ended in self._ended.values():
@@ -404,11 +407,11 @@ class Loop:
         """Wait until a call ends, or until there is something else to do."""
         now_us, now = to_us(self.clock.now()), self.clock.monotonic()
         renews = min((_left_us(task, now_us) / US for task in self._in_hand.values()), default=LOOK)
-        waits = [LOOK, max(renews, self._next_try - now)]
-        if self._room and not self._is_over:
-            waits.append(max(self._next_look, self._next_try) - now)
+        waits = [LOOK, max(renews, self._next_renewal - now)]
         if self._gathers:
             waits.append(self._gathers_until - now)
+        elif self._room and not self._is_over:
+            waits.append(max(self._next_look, self._next_try) - now)
         self.pool.wait(max(min(waits), 0.001))
 
 

@@ -182,7 +182,7 @@ class Processes:
                 self._step(began)
             except BaseException as error:  # noqa: BLE001  (it is raised in the end, or another one is)
                 # Until the children have ended, their reports are read, and overdue ones are killed. Otherwise
-                # they would wait forever to be killed.
+                # this process would wait for a call that hangs.
                 if self._error is not None:
                     log.warning("while worker processes end: %s", error)
                 self._error = self._error or error
@@ -238,7 +238,8 @@ class Processes:
             if not late:
                 continue
             if child.asked is None:
-                child.asked = now
+                # What it has settled since it was asked counts: a call may have ended a moment ago.
+                child.asked, child.is_settled = now, False
                 child.process.send_signal(_HANDED_ON[0])
             elif child.is_settled or now - child.asked > _SILENCE:
                 child.overdue = late

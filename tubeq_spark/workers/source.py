@@ -54,7 +54,7 @@ def going_on(said: str) -> Iterator[None]:
 
 def log_lost(task: Task) -> None:
     """Log that a task is no longer held for the attempt that a handler got."""
-    said = "task %d was lost at attempt %d: its lease ended, or it was settled elsewhere"
+    said = "task %d was lost at attempt %d: its lease ended, or an earlier ack or another program has settled it"
     log.warning(said, task.task_id, task.attempts)
 
 

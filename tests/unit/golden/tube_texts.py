@@ -196,6 +196,7 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
         of = replace(table, max_attempts=most)
         title = f"groups: due, max_attempts {most}"
         yield reader_of(of)(title, of.is_due(NOW), NOW, 5, answers=[due])
+    yield case("newest_ids: any")
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", 7, 10, answers=[tiny])
     yield case("gone_segments: any")

@@ -196,12 +196,12 @@ class DataFile:
         if add.get("deletionVector") or path.startswith("/") or ":" in path or "%" in path:
             unknown = f"a file with features: {path}"
         # Checkpoints have maps as pairs.
-        values = dict(add["partitionValues"] or {})
+        values = dict(add.get("partitionValues") or {})
         try:
             partition = {k: int(v) if v not in {None, ""} else None for k, v in values.items()}
         except ValueError:
             partition, unknown = {}, f"a partition that is no number: {values}"
-        at_ms = int(add["modificationTime"])
+        at_ms = int(add.get("modificationTime") or 0)
         tags = dict(add["tags"]) if add.get("tags") else None
         size, stats = int(add["size"]), add.get("stats")
         return cls(unquote(path), size, partition, stats, at_ms, tags, unknown)

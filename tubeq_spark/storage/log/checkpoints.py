@@ -20,7 +20,13 @@ import pyarrow.compute as pc
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import array, nested, scalar
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_name, pointer
+from tubeq_spark.storage.log.log_files import (
+    LAST_CHECKPOINT,
+    LogFiles,
+    checkpoint_name,
+    commit_name,
+    pointer,
+)
 from tubeq_spark.storage.log.reading import LogFacts, UnreadableCheckpointError, checkpoint_batches
 
 if TYPE_CHECKING:
@@ -86,13 +92,12 @@ def write(
 def _earlier(log: LogFiles, most: int) -> Iterator[int | None]:
     """The checkpoints up to a version on which one may be based, newest first; `None` is the whole log."""
     last = pointer(log)
-    # Mostly it is this one, and the log need not be listed.
-    if (
-        last is not None
-        and last["version"] <= most
-        and log.exists(checkpoint_name(last["version"]))
-    ):
-        yield last["version"]
+    version = most + 1 if last is None else last["version"]
+    # Mostly it is this one, and the log need not be listed. But a slow program may have named an old one, after which
+    # commits were removed.
+    goes_on = version == most or (version < most and log.exists(commit_name(version + 1)))
+    if goes_on and log.exists(checkpoint_name(version)):
+        yield version
     listed = LogFacts.listed(log, whole=False).checkpoints
     yield from (version for version in reversed(listed) if version <= most)
     yield None
@@ -145,7 +150,8 @@ def _rows(kind: str, actions: pa.StructArray) -> pa.RecordBatch:
 def _add(to: ParquetWriter, some: list[pa.RecordBatch]) -> int:
     """Write some rows together, because each group of rows has a price of its own; return their number."""
     table = pa.Table.from_batches(some, _schema())
-    to.write_table(table)
+    if len(table):
+        to.write_table(table)
     some.clear()
     return len(table)
 

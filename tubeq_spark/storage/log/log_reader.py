@@ -141,7 +141,9 @@ class LogReader:
         return self._look()
 
     def _lately(self) -> Base | None:
-        """The known version if it was the newest a moment ago."""
+        """The known version if it was the newest a moment ago, on a store; local files are always looked at."""
+        if not self.is_far:
+            return None
         known = self._recent(_BESIDE_OTHERS if self.rivals else _LATELY)
         return known if known is not None and self._is_sure(known) else None
 

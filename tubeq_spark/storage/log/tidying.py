@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from tubeq_spark.storage.locks.committer import without_readers
 from tubeq_spark.storage.log import checkpoints
 from tubeq_spark.storage.log.actions import (
     FEED,
-    PARQUET_ENDS,
     DamagedFileError,
     UnknownLogError,
     hours_of,
@@ -40,6 +39,7 @@ from tubeq_spark.storage.log.log_files import (
     pointer,
     version_of,
 )
+from tubeq_spark.storage.log.reading import UnreadableCheckpointError, checkpoint
 from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Versions between two checks whether the log needs a checkpoint, or can be shortened.
+#: Versions between two checks whether the log needs a checkpoint.
 EVERY = 50
 #: The next checkpoint comes after at least one commit for this many actions of the last one.
 _ACTIONS = 200
@@ -108,7 +108,7 @@ class Tidying:
     def _tidy(self, snapshot: Snapshot) -> None:
         if self._is_checkpoint_due(snapshot.version):
             self.checkpoint(snapshot)
-        # That lists the whole log, so it is for about as many versions as stay.
+        # This lists the whole log, so it is done once for about as many versions as stay.
         if snapshot.version // EVERY % max(1, self._retention.versions // EVERY) == 0:
             self.clean(snapshot)
 
@@ -240,9 +240,11 @@ class Tidying:
     def _start(self, checkpoints_of: Sequence[Entry]) -> int:
         """The version of the last whole one of some checkpoints; -1 if there is none."""
         for file in reversed(checkpoints_of):
-            end = self._store.get(f"{LOG}/{file.name}", span=(max(file.size - 4, 0), file.size))[0]
-            if end in PARQUET_ENDS:
-                return int(file.name[:20])
+            version = int(file.name[:20])
+            with suppress(UnreadableCheckpointError):
+                # It is read, because it may be damaged between its ends.
+                checkpoint(LogFiles(self._store), version)
+                return version
         return -1
 
 

@@ -19,6 +19,7 @@ from tubeq_spark.storage.query import (
     Struct,
     count,
     count_if,
+    greatest,
     least,
     named,
     total,
@@ -29,6 +30,7 @@ from tubeq_spark.storage.tables.tube_table import (
     SEGMENT_0,
     WHOLE_UTUBES,
     is_alive,
+    slot,
 )
 from tubeq_spark.task import TaskState
 
@@ -280,6 +282,13 @@ class TubeReader:
             DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
             for r in found
         ]
+
+    def newest_ids(self) -> dict[int, int]:
+        """The highest task id of each id slot."""
+        values = {"slot": slot(), "last": greatest(_ROW.task_id)}
+        found = self._by(["slot"], values, self._table.mine())
+        # A tombstone has no id.
+        return {each["slot"]: each["last"] for each in found if each["last"] is not None}
 
     def kept_keys(self, now_us: int) -> list[KeptKeys]:
         """All segments with rows for keys, with the numbers of rows and of those that are due."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
 from tubeq_spark.model.stored_task import TIMERS
 from tubeq_spark.model.takes import UNNOTICED, NewLease
 from tubeq_spark.model.tube_types import AGED, OrderPosition
@@ -46,7 +47,7 @@ SEGMENT_0 = 0
 #: for decades.
 GATES = tuple(range(-(1 << 62), -(1 << 62) + 16))
 UTUBE_ROWS = tuple(range(-(1 << 62) + 16, -(1 << 62) + 32))
-#: The segment of the gate of puts, and of the identities of the puts that raise it (`tube_writer`).
+#: The segment of the gate of puts, and of the identities of the puts that raise it (`gates`).
 PUT_GATE = -(1 << 62) + 32
 #: All segments without tasks.
 OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
@@ -58,6 +59,12 @@ _ROW, _T = row(), row("t")
 #: The states that last until their `next_event`, and the others that time can change.
 _HOLDING = [state for state, event in TIMERS.items() if event is not None]
 _FREE = [state for state in TIMERS if state not in _HOLDING]
+
+
+def slot() -> Expression:
+    """The slot of a task id, as `ids.slot_of` computes it."""
+    high = quotient(_ROW.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
+    return quotient(_ROW.task_id, 1 << POSITION_BITS) - high
 
 
 def is_alive(now_us: int, of: Row = _ROW) -> Expression:
@@ -110,6 +117,11 @@ class TubeTable:
         from tubeq_spark.storage.user_condition import condition_of, shown  # noqa: PLC0415  (needs an extra)
 
         return condition_of(where, shown(state, typed=self.payload_columns is not None))
+
+    @staticmethod
+    def is_older(newest: Mapping[int, int]) -> Expression:
+        """Put no later than the newest id of its slot. The ids of one slot only grow, whatever clocks say."""
+        return _ROW.task_id <= case(*((slot() == number, last) for number, last in newest.items()))
 
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of tasks, and the tombstone. All other rows have the negated id of the tube."""
