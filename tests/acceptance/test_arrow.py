@@ -359,6 +359,7 @@ def test_batch_touch_of_some_tasks_gives_only_these_more_time(
     assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 2, "ttr": 1}
 
 
+@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_batch_when_a_task_was_touched_by_its_id_ends_with_its_first_lease(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
 ) -> None:

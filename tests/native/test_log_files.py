@@ -7,6 +7,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -159,14 +161,14 @@ LATER = f".{99:020}.json.crc"
 
 
 def log_of(directory: Path, newest: int, checkpoints: dict[int, str], last: int | None) -> None:
-    """A log of empty files with some of other programs, and checkpoints with nothing but their ends."""
+    """A log of empty files with some of other programs, and checkpoints without actions."""
     directory.mkdir()
     for name in (*OF_OTHERS, LATER):
         (directory / name).touch()
     for version in range(newest + 1):
         (directory / f"{version:020}.json").touch()
     for version, kind in checkpoints.items():
-        (directory / f"{version:020}.checkpoint{kind}.parquet").write_bytes(b"PAR1PAR1")
+        pq.write_table(pa.table({"n": [0]}), directory / f"{version:020}.checkpoint{kind}.parquet")
     if last is not None:
         (directory / "_last_checkpoint").write_text(json.dumps({"version": last, "size": 1}))
 

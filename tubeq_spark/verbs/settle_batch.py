@@ -26,6 +26,8 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.arrow.columns import array, counted
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.expression import micros, row
+from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
@@ -201,6 +203,12 @@ class HeldBatch:
         if not due(self.until, now_us):
             return
         ctx = self._ctx
+        # This batch may have extended the leases of some tasks, and settled the others.
+        until = ctx.reader.one(micros(least(row().next_event)), self._held)
+        lasts = until is not None and not due(until, now_us)
+        if lasts and ctx.reader.count(self._held) == self._left:
+            self.until = until
+            return
         self._forget()
         try:
             # This batch can settle no task any more, so those with longer leases are released.
