@@ -13,7 +13,7 @@ from tubeq_spark import PutItem, Queue, QueueConfig
 from tubeq_spark.clock import US
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.tables.counts import depths, waiting
+from tubeq_spark.storage.tables.counts import depth, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,8 +106,7 @@ def test_look_when_the_log_tells_enough_finds_what_the_rows_tell(
 def _looked(ctx: TubeContext) -> tuple[object, object]:
     """What sweeps and metrics find."""
     now_us = ctx.queue.now_us()
-    soon_us = now_us + 60 * US
-    of = depths(ctx.queue.engine, [ctx.table], now_us, soon_us)[ctx.table.id]
+    of = depth(ctx.queue.engine, ctx.table, now_us, now_us + 60 * US)
     found = waiting(ctx.queue.engine, ctx.table, now_us, 5)
     by_owner = replace(found, owners=tuple(sorted(found.owners)))
     return replace(of, states=dict(of.states)), by_owner
