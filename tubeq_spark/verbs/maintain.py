@@ -41,17 +41,26 @@ def truncate(ctx: TubeContext) -> None:
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total():
         pass
-    newest, keys = ctx.reader.newest_ids(), list[int]()
+    newest, keys = ctx.reader.newest_ids(), set[int]()
     if ctx.table.unique_for_us is not None:
-        keys = [kept.segment for kept in ctx.reader.kept_keys(now_us)]
+        keys = _key_segments(ctx, now_us)
     more = bool(newest)
     while more:
         more = ctx.queue.loop.run(
             "truncate", ctx.table_lock, lambda: _truncation(ctx, ctx.table.is_older(newest), now_us)
         )
     if keys:
-        ctx.queue.loop.run("truncate", ctx.table_lock, lambda: _removal(ctx, keys, now_us))
+        # Keys of later puts are in other segments.
+        ctx.queue.loop.run(
+            "truncate",
+            ctx.table_lock,
+            lambda: _removal(ctx, sorted(keys & _key_segments(ctx, now_us)), now_us),
+        )
     ctx.table_lock.wake_takes()
+
+
+def _key_segments(ctx: TubeContext, now_us: int) -> set[int]:
+    return {kept.segment for kept in ctx.reader.kept_keys(now_us)}
 
 
 def _truncation(ctx: TubeContext, is_there: Expression, now_us: int) -> Plan[bool]:
