@@ -6,6 +6,7 @@ printing it, or it leaves the session alive, so that a later call can ack the ta
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ from tubeq_spark.cli.options import (
     word,
 )
 from tubeq_spark.cli.values import seconds_of, whole_of
-from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.errors import InvalidOptionError, TubeqError
 from tubeq_spark.markup import plural, printable
 from tubeq_spark.model import validation
 from tubeq_spark.task import Task
@@ -73,10 +74,15 @@ def take(
         if kept_for is None:
             call.show_tasks(tasks)
             source.ack_many([task.task_id for task in tasks])
-        else:
-            # First, so that a reader can settle them at once. If they cannot be printed, they come back when the session
-            # ends.
+            return
+        try:
+            # The session is handed over before its tasks are printed, so that a reader can settle them at once.
             call.show_tasks(tasks, queue.hand_over(kept_for))
+        except BaseException:
+            # They were not printed, so no later call could know the session. If this fails, they come back when it ends.
+            with suppress(TubeqError), call.queue(queue.session_uuid) as joined:
+                joined.tube(tube).release_many([task.task_id for task in tasks])
+            raise
 
 
 def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> None:
