@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.acceptance.support import NewTube, Versions
-    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark import Batch, Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
 EMPTY = pa.table({"data": pa.array([], pa.string())})
@@ -333,13 +333,18 @@ def test_batch_of_nothing_is_empty_and_without_spark_there_is_no_frame(
     assert versions() == before
 
 
+def taken_for_10_seconds(new_tube: NewTube, type_name: str) -> tuple[Tube, Batch]:
+    """A tube with a batch of all its three tasks."""
+    tube = new_tube(type_name, ttr=10)
+    tube.put_arrow(texts("1", "2", "3"))
+    return tube, tube.take_arrow(3, per_utube=1 if type_name == "fifottl" else 3)
+
+
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_batch_touch_of_some_tasks_gives_only_these_more_time(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
 ) -> None:
-    tube = new_tube(type_name, ttr=10)
-    tube.put_arrow(texts("1", "2", "3"))
-    batch = tube.take_arrow(3, per_utube=1 if type_name == "fifottl" else 3)
+    tube, batch = taken_for_10_seconds(new_tube, type_name)
     first, second, third = ids(batch.table)
 
     assert batch.touch(20, batch.table.slice(0, 1)) == 1
@@ -363,9 +368,7 @@ def test_batch_touch_of_some_tasks_gives_only_these_more_time(
 def test_batch_when_a_task_was_touched_by_its_id_ends_with_its_first_lease(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
 ) -> None:
-    tube = new_tube(type_name, ttr=10)
-    tube.put_arrow(texts("1", "2", "3"))
-    batch = tube.take_arrow(3, per_utube=1 if type_name == "fifottl" else 3)
+    tube, batch = taken_for_10_seconds(new_tube, type_name)
     first, second, third = ids(batch.table)
 
     assert batch.touch(20) == 3

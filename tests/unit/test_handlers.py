@@ -366,16 +366,16 @@ def test_work_when_it_waits_for_calls_has_told_of_all_that_it_acked(
 
 def test_work_when_a_batch_fails_tells_of_the_begin_and_the_end_of_each_call(tube: Tube) -> None:
     tube.put_many(range(4))
-    told: list[tuple[list[object], bool]] = []
+    seen: list[tuple[list[object], bool]] = []
 
     def handle(tasks: list[Task]) -> None:
         if any(task.data == 1 for task in tasks):
             raise ValueError
 
     def watch(tasks: Any, begins: bool) -> None:
-        told.append(([task.data for task in tasks], begins))
+        seen.append(([task.data for task in tasks], begins))
 
     work_as_child(tube, handle, Ears(calls=watch), batch=4)
 
     parts = [[0, 1, 2, 3], [0, 1], [0], [1], [2, 3]]
-    assert told == [(part, begins) for part in parts for begins in (True, False)]
+    assert seen == [(part, begins) for part in parts for begins in (True, False)]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import math
-import signal
 import sys
-import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import trace_of
+from tubeq_spark.runtime.stopping import on_signals
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class Call:
         SIGTERM and Ctrl-C interrupt the block, so that taken tasks are given back.
         """
         try:
-            with logged(self), warnings.catch_warnings(), _interrupted():
+            with logged(self), warnings.catch_warnings(), on_signals(_interrupt):
                 warnings.showwarning = lambda message, *_, **_how: self.tell(str(message))
                 yield
         except (typer.Exit, typer.BadParameter):
@@ -222,7 +221,8 @@ def logged(call: Call, about: str = NAME) -> Iterator[None]:
 
     Args:
         call: The call.
-        about: The tube of a command that runs for long, or what it does to all tubes; by default lines have no time.
+        about: What begins each line after the time: a tube, or what a command does to all tubes. By default lines have
+            no time.
     """
     handler = _Lines(call, about)
     levels = {_PACKAGE: logging.WARNING} | dict.fromkeys((log, _JOBS), logging.INFO)
@@ -270,20 +270,6 @@ def until_stopped() -> AbstractContextManager[None]:
     return suppress(KeyboardInterrupt)
 
 
-@contextmanager
-def _interrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the block by an exception that no handler of `Exception` on the way catches."""
-    is_main = threading.current_thread() is threading.main_thread()
-
-    def end(number: int, _frame: object) -> None:
-        raise KeyboardInterrupt(number)
-
-    signals = [signal.SIGTERM, signal.SIGINT] if is_main else []
-    # A shell lets programs in the background ignore Ctrl-C.
-    ours = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in ours}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _interrupt(number: int, _frame: object) -> None:
+    """End a block by an exception that no handler of `Exception` on the way catches."""
+    raise KeyboardInterrupt(number)

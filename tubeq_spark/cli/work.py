@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines about the progress.
 _TELL = 10.0
-#: Seconds beyond the time limit for a coroutine that ends slowly, and for what is settled without a parent.
+#: A process may run for this many seconds more than the time limit: a cancelled coroutine may end slowly, and a child
+#: whose parent has died still settles its tasks.
 _MORE = 30.0
 
 
@@ -114,7 +115,7 @@ def work(
         limit += _MORE * is_async(handler)
         _show(call, tube, *_parent(call, tube, processes, limit, bury), strict=strict)
         return
-    # A signal may come before the loop, when there is nothing to finish.
+    # A signal that comes before the loop begins ends the command at once.
     with until_stopped(), call.queue() as queue, logged(call, tube):
         signals: list[Signals] = []
         ears = {"progress": _teller(), "stopping": _log_stop, "cut_off": signals.append}

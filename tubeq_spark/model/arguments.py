@@ -1,4 +1,4 @@
-"""Checks the arguments of verbs before anything is done; `stored_task` checks those of puts."""
+"""Checks the arguments of verbs before they read or write anything. `stored_task` checks those of puts."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def overview(
 
 
 def tube(found: TubeSnapshot, details: TubeDetails, **values: Any) -> str:
-    """The page about a tube; `values` are those of its tasks."""
+    """The page about a tube. `values` are what the page shows of its tasks."""
     metrics, flow = found.metrics, found.flow
     numbers: list[tuple[str, object]] = [(state, getattr(metrics, state)) for state in STATES]
     numbers += [("done", metrics.done), ("oldest ready", _age(metrics.oldest_ready_age))]

@@ -10,10 +10,31 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FINISHING = "finishing this batch; a second signal releases it at once"
+
+
+@contextmanager
+def on_signals(
+    handle: Callable[[int, FrameType | None], None], *, ignored: bool = False
+) -> Iterator[None]:
+    """Call a function for SIGTERM and Ctrl-C during a block, if this is the main thread.
+
+    A shell lets programs in the background ignore Ctrl-C. Ignored signals stay ignored, but with `ignored`.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    # `None` is a handler that was not set from Python. It cannot be set again.
+    not_ours = (None,) if ignored else (None, signal.SIG_IGN)
+    ours = [number for number in _SIGNALS if is_main and signal.getsignal(number) not in not_ours]
+    before = {number: signal.signal(number, handle) for number in ours}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Stop:
@@ -54,23 +75,12 @@ class Stop:
         """The first signal that came."""
         return self._signals[0] if self._signals else None
 
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Listen to SIGTERM and Ctrl-C during a block, if this is the main thread. Ignored signals stay ignored.
+    def on_signals(self) -> AbstractContextManager[None]:
+        """Listen to SIGTERM and Ctrl-C during a block, as `on_signals` of this module does.
 
-        A parent hands on only what it does not ignore itself, so its child ignores nothing. A shell lets programs in
-        the background ignore Ctrl-C, and children inherit that.
+        A parent hands on only what it does not ignore itself, so its child ignores nothing, though it inherits that.
         """
-        is_main = threading.current_thread() is threading.main_thread()
-        # `None` is a handler that was not set from Python. It cannot be set again.
-        not_ours = (None,) if self._each_once else (None, signal.SIG_IGN)
-        ours = [n for n in _SIGNALS if is_main and signal.getsignal(n) not in not_ours]
-        before = {number: signal.signal(number, self._came) for number in ours}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return on_signals(self._came, ignored=self._each_once)
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
         self._signals.append(Signals(number))

@@ -35,8 +35,8 @@ _MOST_SEGMENTS = 100_000
 def truncate(ctx: TubeContext) -> None:
     """Delete all tasks of the first read, also those that other commits move meanwhile.
 
-    A task that is put while this runs may be deleted, too, if a take moves it beside such a task. Ends of ttls are written first, so these tasks count as
-    expired.
+    A task that is put while this runs may be deleted, too, if a take moves it beside such a task. Ends of ttls are
+    written first, so these tasks count as expired.
     """
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total():

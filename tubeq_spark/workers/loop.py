@@ -170,14 +170,10 @@ class Loop:
         if newest is None or newest.attempts != task.attempts:
             log_lost(task)
             return False
-        until = 0.0
+        until = self.clock.monotonic()
         # While the brake is on, its pauses alone count.
-        if (
-            failure is not None
-            and not self.brake.is_on
-            and (seconds := self.source.holds_for(failure))
-        ):
-            until = self.clock.monotonic() + seconds
+        if failure is not None and not self.brake.is_on:
+            until += self.source.holds_for(failure)
         del self._in_hand[task.task_id]
         self._ended[task.task_id] = _Ended(newest, begun, failure, until)
         return True

@@ -8,11 +8,11 @@ and ended leases only make room, so they neither read nor increment gates.
 Which sub-queues are taken is computed from the tasks. A sub-queue with moments to remember (`rate`, `order="fair"`)
 has a row with the moments at which its last leases began. It changes only in commits that increment its gate.
 
-The puts of a tube with a capacity, and puts of keys, have a gate of their own. Such a put reads the number together with the number of stored tasks, and then the tasks that have
-its keys. Its statement raises the number, and fails if another put has raised it since. Takes and acks only make room and
-free keys, so they neither read nor raise it. A task whose ttl has ended counts until a commit removes it: a take or a touch
-that began before the end may still commit, and then the task lives on. So the capacity is never exceeded, and no two tasks
-have the same key.
+The puts of a tube with a capacity, and puts of keys, have a gate of their own. Such a put reads the number together
+with the number of stored tasks, and then the tasks that have its keys. Its statement raises the number, and fails if
+another put has raised it since. Takes and acks only make room and free keys, so they neither read nor raise it. A task
+whose ttl has ended counts until a commit removes it: a take or a touch that began before the end may still commit, and
+then the task lives on. So the capacity is never exceeded, and no two tasks have the same key.
 
 The identities of such puts are rows beside the gate, because a MERGE has no transaction id of Delta.
 
