@@ -280,7 +280,7 @@ def turns_before(
 ) -> int:
     """The number of sub-queues, in a fair tube and not busy, whose turn is before that of `utube`. No commit."""
     ready = ctx.table.is_ready(limits.now_us) & ctx.table.is_of(None, busy)
-    firsts = limits.in_turn(ctx.reader.first_of_utubes(ready, None, with_created=True))
+    firsts = limits.in_turn(ctx.reader.first_of_utubes(ready, None))
     turns = firsts.column("utube").to_pylist()
     return turns.index(utube) if utube in turns else 0
 

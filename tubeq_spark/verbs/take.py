@@ -223,8 +223,7 @@ class Take:
             first = self._first(takeable, 1)
             return _with_calls(first, repeated(0, _CALL, first.num_rows))
         if limits.by_turn:
-            waiting = ctx.reader.first_of_utubes(takeable, None, with_created=True)
-            firsts = limits.in_turn(waiting)[:most]
+            firsts = limits.in_turn(ctx.reader.first_of_utubes(takeable, None))[:most]
         else:
             firsts = ctx.reader.first_of_utubes(takeable, most)
         firsts = from_own_gates(limits, firsts, self._owner, self._attempts - 1)
@@ -232,7 +231,7 @@ class Take:
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:
             return None
-        found = ctx.reader.first_of_each(self._columns, ready, counts)
+        found = ctx.reader.first_of_each(self._columns, ready, counts, firsts)
         if not found.num_rows:
             raise Stale
         utubes = found.column("utube").to_pylist()

@@ -256,10 +256,14 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             read.first_of_utubes(ready, 5)
 
     yield Case("TubeReader.first_of_utubes: twice", twice, [[head]])
-    yield case("first_of_utubes: by turn", ready, 5, with_created=True)
     yield case("first: of sub-queues", COLUMNS, ready, 1, whole_utubes=True)
     for said, quotas in named().items():
-        yield case(f"first_of_each: {said}", COLUMNS, ready, quotas)
+        yield case(f"first_of_each: {said}", COLUMNS, ready, quotas, pa.table({}))
+    first = {"pri": 0, "task_id": 7, "created": NOW, "segment": 3}
+    firsts = pa.Table.from_pylist(
+        [{"utube": "plain", "first": first}, {"utube": None, "first": first}]
+    )
+    yield case("first_of_each: one task", COLUMNS, ready, {"plain": 1}, firsts)
     counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
     for (said, over), limit in product(OWNERS.items(), (None, 5)):
         yield case(f"utubes: {said}, limit {limit}", NOW, over, limit, answers=[[counted]])

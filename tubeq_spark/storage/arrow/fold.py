@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: The results are merged when they have this many more rows than after the last merge, and at least twice as many.
 _MERGED = 50_000
+#: About so many rows are grouped at once.
+_GROUPED = 100_000
 #: The aggregate that merges the values of an aggregate for several parts.
 _MERGES = {
     Function.COUNT: Function.SUM,
@@ -109,7 +111,12 @@ class _Fold:
         """Run the plan and return the result."""
         found: list[pa.Table] = []
         merged = rows = 0
-        for least, part in parts(self.each, self.order, self.limit):
+        pieces: Iterable[tuple[Bound, Iterable[pa.Table]]]
+        pieces = parts(self.each, self.order, self.limit)
+        if self.each.by is not None:
+            # To merge groups costs as much as to make them.
+            pieces = [(None, _gathered(some for _, part in pieces for some in part))]
+        for least, part in pieces:
             if self.limit is not None and rows >= self.limit:
                 if not self.order:
                     break
@@ -139,6 +146,19 @@ class _Fold:
             return False
         last = [rows.column(name)[-1].as_py() for name in self.order]
         return None not in last and tuple(last) <= least
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of tables, in fewer tables."""
+    some, rows = list[pa.Table](), 0
+    for table in tables:
+        some.append(table)
+        rows += table.num_rows
+        if rows >= _GROUPED:
+            yield pa.concat_tables(some)
+            some, rows = [], 0
+    if some:
+        yield pa.concat_tables(some)
 
 
 def _fold_of(query: Select) -> _Fold:

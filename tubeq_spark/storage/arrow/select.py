@@ -83,8 +83,11 @@ class Groups:
         told_apart = [flat(each) for each in values if not isinstance(each, pa.Scalar)]
         if told_apart:
             self._numbers = numbered(told_apart)
-        #: The numbers of the groups, from 0 on.
-        self._each = repeated(0, pa.int32(), 1) if is_one else self._numbers.unique()
+        #: The numbers of the groups, from 0 on, and how many rows each has.
+        self._each, self._sizes = repeated(0, pa.int32(), 1), repeated(count, pa.int64(), 1)
+        if not is_one:
+            found = pc.value_counts(self._numbers)
+            self._each, self._sizes = found.field("values"), found.field("counts")
         self._places = pc.index_in(self._each, value_set=self._numbers)
 
     def column(self, value: Expression) -> pa.Array:
@@ -102,7 +105,7 @@ class Groups:
     def _aggregated(self, aggregate: Aggregate) -> pa.Array:  # noqa: PLR0911  (one of each)
         of = aggregate.part
         if of is None:
-            return self._counted(self._numbers)
+            return self._sizes
         values = self._values(of)
         match aggregate.function:
             case Function.COUNT:
@@ -140,7 +143,7 @@ class Groups:
         places = pc.sort_indices(self._numbers)
         addends = pc.fill_null(values.cast(pa.int64()), fill_value=_ZERO).take(places)
         # The index of each group's last row, in rows that are sorted by group.
-        ends = pc.subtract(pc.cumulative_sum(self._counted(self._numbers)), scalar(1, pa.int64()))
+        ends = pc.subtract(pc.cumulative_sum(self._sizes), scalar(1, pa.int64()))
         sums = pc.cumulative_sum_checked(addends).take(ends)
         before = pa.concat_arrays([repeated(0, pa.int64(), 1), sums[:-1]])
         return pc.subtract(sums, before)

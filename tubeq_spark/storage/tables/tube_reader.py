@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tubeq_spark.clock import of_us
 from tubeq_spark.model.ids import is_id, within
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.payloads.shown_table import shown_table
+from tubeq_spark.storage.arrow.columns import array, flat
 from tubeq_spark.storage.expression import literal, micros, row
 from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.query import (
@@ -25,6 +29,7 @@ from tubeq_spark.storage.query import (
     total,
 )
 from tubeq_spark.storage.rows import COLUMNS, DueGroup, KeptKeys, stored_tasks
+from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import counts
 from tubeq_spark.storage.tables.tube_table import (
     SEGMENT_0,
@@ -37,8 +42,6 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Unpack
-
-    import pyarrow as pa
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
@@ -147,36 +150,48 @@ class TubeReader:
         columns: Mapping[str, Expression],
         where: Expression,
         quotas: Mapping[str | None, int],
+        firsts: pa.Table,
     ) -> pa.Table:
-        """The first tasks of some sub-queues that match a condition, in the tube's order."""
+        """The first tasks of some sub-queues that match a condition, in the tube's order.
+
+        Args:
+            columns: The columns to read.
+            where: The condition.
+            quotas: The most tasks of each sub-queue.
+            firsts: The result of `first_of_utubes` for these sub-queues. If each gives one task, no other task is read.
+        """
         table = self._table
+        if len(quotas) <= MOST_NAMED and set(quotas.values()) == {1}:
+            asked = pc.is_in(flat(firsts.column("utube")), value_set=array([*quotas], pa.string()))
+            first = flat(firsts.column("first")).filter(asked)
+            ids, segments = (
+                pc.struct_field(first, of).to_pylist() for of in ("task_id", "segment")
+            )
+            where &= _ROW.segment.is_in({*segments}) & table.has_id(ids)
         rows = table.select(columns, where & table.is_of(quotas), skips=WHOLE_UTUBES)
         firsts = Firsts(rows, table.order, quotas)
         select = Select(firsts, named(*columns), order=table.order)
         return self.engine.arrow(select, sum(quotas.values()))
 
-    def first_of_utubes(
-        self, where: Expression, limit: int | None, *, with_created: bool = False
-    ) -> pa.Table:
+    def first_of_utubes(self, where: Expression, limit: int | None) -> pa.Table:
         """The sub-queues with tasks that match a condition, by the first of these.
 
         Args:
             where: The condition.
             limit: The most sub-queues; `None` is all.
-            with_created: Whether to read the moments at which the first tasks were put.
 
         Returns:
-            The columns `utube`, `first` (the position of the first task, and the moment), and `n` (the number of tasks).
+            The columns `utube`, `first` (the position of the first task, the moment at which it was put, and its segment),
+            and `n` (the number of tasks).
         """
-        first = self._table.position
-        if with_created:
-            first = Struct({**first.fields, "created": micros(_ROW.created)})
+        where_it_is = {"created": micros(_ROW.created), "segment": _ROW.segment}
+        first = Struct({**self._table.position.fields, **where_it_is})
         columns = {"utube": _ROW.utube, "first": least(first), "n": count()}
         select = self._table.select(
             columns, where, by=["utube"], order=["first"], limit=limit, skips=WHOLE_UTUBES
         )
         firsts = self.engine.arrow(select, self._behind_firsts)
-        self._behind_firsts = sum(firsts.column("n").to_pylist())
+        self._behind_firsts = pc.sum(firsts.column("n")).as_py() or 0
         return firsts
 
     def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
