@@ -4,6 +4,8 @@
 - `run_tubeq` runs a command of `tubeq`, and returns its exit code; `end` ends a program with it;
 - `report_error` prints an error in one sentence, and returns its `ExitCode`, the same for all programs; `BadUseError` is
   for errors that the user of the program can fix; `open_spark` returns the session, embedded or of a Connect server;
+- `log` is the log of programs, and `logged` prints it, and the log of this package, during a block; `log_sweep` sweeps, and
+  logs what has changed;
 - `Stop` makes Ctrl-C and SIGTERM a request, which a program sees between two batches;
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
@@ -24,7 +26,7 @@ import sys
 
 from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
-from tubeq_spark.cli.program import load_function, open_spark, report_error
+from tubeq_spark.cli.program import load_function, log, log_sweep, logged, open_spark, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import printable
@@ -43,6 +45,9 @@ __all__ = [
     "end",
     "how_to_install",
     "load_function",
+    "log",
+    "log_sweep",
+    "logged",
     "missing",
     "open_spark",
     "printable",

@@ -430,8 +430,6 @@ def test_help_has_groups_of_commands_whose_summaries_fit_a_narrow_terminal() -> 
     assert [line for line in found.splitlines() if line in titles] == titles
     assert "..." not in found.partition("Tasks:")[2]
     assert max(map(len, found.splitlines())) <= 80
-    for program in ("consume", "sweeper"):
-        assert invoke(program, "--help").stdout.startswith(f"Usage: tubeq {program} [OPTIONS]")
 
 
 @pytest.mark.processes
@@ -625,15 +623,15 @@ def test_engine_when_spark_is_needed_is_spark_unless_the_other_was_asked_for(
     assert found.stderr.startswith(f"tubeq: {said}")
 
 
-# -- ready-made programs, and packages that are missing ------------------------------------------------------
+# -- packages that are missing ------------------------------------------------------
 
 
-def test_sweeper_as_a_command_sweeps_the_queue_that_is_named_before_it(tubeq: Tubeq) -> None:
+def test_sweep_when_a_queue_is_named_before_it_sweeps_that_one(tubeq: Tubeq) -> None:
     location = tubeq.queue.location
 
-    swept = invoke("--location", location, "sweeper", "--once", outside=Outside())
-    nowhere = invoke("--location", f"{location}/none", "sweeper", "--once", outside=Outside())
-    bad = invoke("--location", location, "sweeper", "--onze", outside=Outside())
+    swept = invoke("--location", location, "sweep", outside=Outside())
+    nowhere = invoke("--location", f"{location}/none", "sweep", outside=Outside())
+    bad = invoke("--location", location, "sweep", "--onze", outside=Outside())
 
     assert (swept.exit_code, swept.stderr) == (0, "")
     assert (nowhere.exit_code, nowhere.stdout) == (2, "")

@@ -15,21 +15,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tubeq_spark.cli import (
-    consume,
-    files,
-    look,
-    put,
-    serve,
-    settle,
-    sweep,
-    tubes,
-    work,
-)
-from tubeq_spark.cli.call import NAME, Call, Outside
+from tubeq_spark.cli import files, look, put, serve, settle, sweep, tubes, work
+from tubeq_spark.cli.call import Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
 from tubeq_spark.cli.options import flag, word
-from tubeq_spark.cli.program import report_error
+from tubeq_spark.cli.program import NAME, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 
 #: The error of typer for a bad command line, which has no public name.
@@ -229,7 +219,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         tubes.truncate,
         tubes.drop,
     ),
-    "Workers": (work.work, consume.consume, look.sessions),
+    "Workers": (work.work, look.sessions),
     "Operations": (
         look.health,
         look.metrics,
@@ -237,7 +227,6 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         serve.dashboard,
         serve.report,
         sweep.sweep,
-        sweep.sweeper,
         files.check,
         files.verify,
         files.copy,

@@ -78,14 +78,12 @@ def _rate(text: str) -> Rate:
 
 def _backoff(text: str) -> Backoff:
     """Parse a backoff such as `first=1,factor=2,most=1h`. Other fields are those of `Backoff()`."""
-    parts = dict(part.partition("=")[::2] for part in text.split(","))
-    try:
-        return Backoff(**{name.strip(): seconds_of(value) for name, value in parts.items()})
-    except InvalidOptionError:
-        raise
-    except (TypeError, ValueError):
+    pairs = (part.partition("=")[::2] for part in text.split(","))
+    parts = {name.strip(): value for name, value in pairs}
+    if not parts.keys() <= {"first", "factor", "most", "jitter"}:
         msg = f"{text!r} must be of first, factor, most and jitter, such as first=1,most=1h"
-        raise ValueError(msg) from None
+        raise InvalidOptionError(msg)
+    return Backoff(**{name: seconds_of(value) for name, value in parts.items()})
 
 
 #: What reads the text of a value of a type, and how the help names it.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, log, logged, until_stopped
+from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
 from tubeq_spark.cli.options import (
     Strict,
@@ -22,7 +22,7 @@ from tubeq_spark.cli.options import (
     seconds,
     whole,
 )
-from tubeq_spark.cli.program import load_function
+from tubeq_spark.cli.program import load_function, log
 from tubeq_spark.markup import plural
 from tubeq_spark.model.validation import is_async
 
@@ -116,7 +116,7 @@ def work(
         _show(call, tube, *_parent(call, tube, processes, limit, bury), strict=strict)
         return
     # A signal that comes before the loop begins ends the command at once.
-    with until_stopped(), call.queue() as queue, logged(call, tube):
+    with until_stopped(), call.queue() as queue, call.logged(tube):
         signals: list[Signals] = []
         ears = {"progress": _teller(), "stopping": _log_stop, "cut_off": signals.append}
         report = _run(queue.tube(tube), handler, options, None, **ears)
@@ -224,7 +224,7 @@ def _parent(
         time_limit=time_limit,
     )
     try:
-        with stop.on_signals(), logged(call, tube):
+        with stop.on_signals(), call.logged(tube):
             report = run.run()
     except pool.ChildFailedError as error:
         raise typer.Exit(error.code) from None
@@ -259,7 +259,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             leave()
         say(asdict(report))
 
-    with call.queue() as queue, logged(call, tube):
+    with call.queue() as queue, call.logged(tube):
 
         def watch(tasks: Sequence[Task], begins: bool) -> None:
             attempts = [(task.task_id, task.attempts) for task in tasks]
