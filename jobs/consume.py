@@ -36,7 +36,6 @@ from pyspark.sql import types as T
 from tubeq_spark import Batch, FailedTasks, Queue, Tube, TubeqError, guarded_write
 from tubeq_spark.programs import (
     EPILOG,
-    GAVE_UP,
     BadUseError,
     ExitCode,
     Stop,
@@ -200,7 +199,7 @@ class Consumer:
                 in_a_row += 1
                 self.failed_batches += 1
                 if in_a_row == self.max_failures:
-                    log.warning(GAVE_UP)
+                    log.warning("gave up, because call after call failed; tasks are left")
                     return "gave up"
         return "stopped"
 

@@ -11,7 +11,6 @@
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
   numbers of a command line;
-- `GAVE_UP` is the message of a worker that ends because everything fails;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
 - `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
@@ -31,13 +30,11 @@ from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
-from tubeq_spark.model.failures import GAVE_UP
 from tubeq_spark.runtime.stopping import ProgramStop as Stop
 from tubeq_spark.streams.process import until_signal
 
 __all__ = [
     "EPILOG",
-    "GAVE_UP",
     "BadUseError",
     "Defaults",
     "ExitCode",

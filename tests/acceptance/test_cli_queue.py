@@ -339,7 +339,8 @@ def test_create_and_alter_when_options_are_given_set_them(tubeq: Tubeq) -> None:
         ((), "nothing to alter"),
         (("--rate=5/0",), "seconds=0.0"),
         (("--rate=five",), "'five' must be a whole number >= 1"),
-        (("--backoff=first=x",), "must be of first, factor, most and jitter"),
+        (("--backoff=first=x",), "'x' must be a duration"),
+        (("--backoff=last=1",), "must be of first, factor, most and jitter"),
         (("--backoff=first=9,most=1",), "most=1.0: must be at least first"),
         (("--ttr=nan",), "'nan' must be a duration"),
         (("--parallel=1.5",), "'1.5' must be a whole number"),
@@ -408,7 +409,7 @@ def test_create_when_a_tube_has_other_options_names_them_or_refuses(tubeq: Tubeq
 
 def test_options_without_a_parser_are_text_paths_or_flags() -> None:
     """What typer would convert for other types stays text here."""
-    for command in map(app._made, app._FUNCTIONS):
+    for command in map(app._made, app._COMMANDS):
         for param in command.params:
             about = getattr(param, "type_descriptor", None)
             if about is not None and about.parameter_info.parser is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tubeq_spark.cli import files, look, put, serve, settle, sweep, tubes, work
 from tubeq_spark.cli.call import Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
 from tubeq_spark.cli.options import flag, word
@@ -31,12 +31,46 @@ _FLAGS = {"--json", "--verbose"}
 _SHARED = _FLAGS | {"--location", "--remote", "--engine", "--config"}
 
 
+#: The commands, by the titles of the groups in which the help shows them, and by their modules in this folder.
+_GROUPS = {
+    "Tasks": {
+        "put": "put",
+        "settle": "take ack release touch bury kick delete peek",
+        "look": "tasks why",
+    },
+    "Tubes": {
+        "tubes": "create alter tubes stats pause resume release-all truncate drop",
+        "look": "show utubes history",
+    },
+    "Workers": {"work": "work", "look": "sessions"},
+    "Operations": {
+        "look": "health metrics",
+        "serve": "top dashboard report",
+        "sweep": "sweep",
+        "files": "check verify copy",
+    },
+}
+#: The title of the group and the module of each command.
+_COMMANDS = {
+    name: (title, module)
+    for title, modules in _GROUPS.items()
+    for module, names in modules.items()
+    for name in names.split()
+}
+
+
+def _function_of(name: str) -> Callable[..., None]:
+    """The function of a command. Its module is imported when it is needed, because all take longer than a call."""
+    module = importlib.import_module(f"tubeq_spark.cli.{_COMMANDS[name][1]}")
+    function: Callable[..., None] = getattr(module, name.replace("-", "_"))
+    return function
+
+
 @cache
 def _made(name: str) -> Any:
-    """A command. Each is made when it is needed, because to make all takes longer than a call."""
-    _, function = _FUNCTIONS[name]
+    """A command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name, cls=_Command)(function)
+    alone.command(name, cls=_Command)(_function_of(name))
     return typer.main.get_command(alone)
 
 
@@ -82,11 +116,11 @@ class _Group(_ReadsPlainly, TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = dict.fromkeys(_FUNCTIONS)
+        self.commands: Any = dict.fromkeys(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         del ctx
-        return _made(cmd_name) if cmd_name in _FUNCTIONS else None
+        return _made(cmd_name) if cmd_name in _COMMANDS else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -103,10 +137,10 @@ class _Group(_ReadsPlainly, TyperGroup):
         return True
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = formatter.width - 6 - max(map(len, _FUNCTIONS))
+        width = formatter.width - 6 - max(map(len, _COMMANDS))
         groups = dict[str, list[tuple[str, str]]]()
-        for name, (title, function) in _FUNCTIONS.items():
-            summary = (function.__doc__ or "").partition("\n")[0]
+        for name, (title, _) in _COMMANDS.items():
+            summary = (_function_of(name).__doc__ or "").partition("\n")[0]
             groups.setdefault(title, []).append((name, shorten(summary, width, placeholder="...")))
         for title, lines in groups.items():
             with formatter.section(title):
@@ -188,53 +222,3 @@ def options(
     with call.answering():
         settings = read_defaults(config, location=location, remote=remote, engine=engine)
     ctx.obj = replace(call, settings=settings)
-
-
-#: The commands, by the titles of the groups in which the help shows them.
-_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Tasks": (
-        put.put,
-        settle.take,
-        settle.ack,
-        settle.release,
-        settle.touch,
-        settle.bury,
-        settle.kick,
-        settle.delete,
-        settle.peek,
-        look.tasks,
-        look.why,
-    ),
-    "Tubes": (
-        tubes.create,
-        tubes.alter,
-        tubes.tubes,
-        tubes.stats,
-        look.show,
-        look.utubes,
-        look.history,
-        tubes.pause,
-        tubes.resume,
-        tubes.release_all,
-        tubes.truncate,
-        tubes.drop,
-    ),
-    "Workers": (work.work, look.sessions),
-    "Operations": (
-        look.health,
-        look.metrics,
-        serve.top,
-        serve.dashboard,
-        serve.report,
-        sweep.sweep,
-        files.check,
-        files.verify,
-        files.copy,
-    ),
-}
-#: The title of the group and the function of each command, by its name.
-_FUNCTIONS = {
-    function.__name__.replace("_", "-"): (title, function)
-    for title, functions in _GROUPS.items()
-    for function in functions
-}

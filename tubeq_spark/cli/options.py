@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.values import moment_of, seconds_of, task_id_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
@@ -141,14 +140,6 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 # -- of several commands ---------------------------------------------------------------------------
 
 
-def fail_if_strict(failures: int, *, strict: bool) -> None:
-    """End a call with `--strict` if tasks failed."""
-    if strict and failures:
-        raise typer.Exit(ExitCode.TASKS_FAILED)
-
-
-#: The option of the commands that process tasks.
-Strict = Annotated[bool, flag("--strict", "Exit with 4 if tasks failed or were buried")]
 #: The option of the commands that ask first.
 Yes = Annotated[bool, flag("--yes", "Do it without asking")]
 #: The option of the commands for tasks of a condition.

@@ -32,11 +32,7 @@ def sweep(
     if every is not None:
         if purge:
             raise typer.BadParameter("--every and --purge exclude each other")
-        call: Call = ctx.obj
-        with until_stopped(), call.queue(horizon=math.inf) as queue, call.logged("sweep"):
-            while True:
-                log_sweep(queue, verbose=call.verbose)
-                call.outside.clock.sleep(every)
+        _sweep_until_stopped(ctx.obj, every)
         return
     with queue_of(ctx) as (call, queue):
         report = queue.sweep()
@@ -51,3 +47,10 @@ def sweep(
         # The log has the errors.
         if any(tube.error is not None for tube in report.tubes.values()):
             raise typer.Exit(ExitCode.FAILED)
+
+
+def _sweep_until_stopped(call: Call, every: float) -> None:
+    with until_stopped(), call.queue(horizon=math.inf) as queue, call.logged("sweep"):
+        while True:
+            log_sweep(queue, verbose=call.verbose)
+            call.outside.clock.sleep(every)

@@ -14,14 +14,7 @@ import typer
 
 from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
-from tubeq_spark.cli.options import (
-    Strict,
-    TakenUtubes,
-    fail_if_strict,
-    flag,
-    seconds,
-    whole,
-)
+from tubeq_spark.cli.options import TakenUtubes, flag, seconds, whole
 from tubeq_spark.cli.program import load_function, log
 from tubeq_spark.markup import plural
 from tubeq_spark.model.validation import is_async
@@ -80,7 +73,7 @@ def work(
             "(a coroutine is cancelled, a command is killed)"
         ),
     ] = None,
-    strict: Strict = False,
+    strict: Annotated[bool, flag("--strict", "Exit with 4 if tasks failed or were buried")] = False,
     report_to: Annotated[int | None, typer.Option(hidden=True, parser=int)] = None,
 ) -> None:
     """Call a function, or run a command, for each task.
@@ -187,7 +180,8 @@ def _show(
         raise typer.Exit(128 + cut_off)
     if report.gave_up:
         raise typer.Exit(ExitCode.FAILED)
-    fail_if_strict(report.failed + report.buried, strict=strict)
+    if strict and report.failed + report.buried:
+        raise typer.Exit(ExitCode.TASKS_FAILED)
 
 
 # -- processes ---------------------------------------------------------------------------------------
