@@ -102,6 +102,12 @@ def run(given: argparse.Namespace) -> int:
     settings = read_defaults(
         given.config, location=given.location, remote=given.remote, engine=given.engine
     )
+    sizes = {
+        "batch_size": whole_of(given.batch_size, 1),
+        "per_utube": whole_of(given.per_utube, 1),
+        "max_failures": whole_of(given.max_failures, 0),
+    }
+    lease = seconds_of(given.lease) if given.lease else settings.ttr
     handler = load_function(given.handler, given.path)
     # The definitions of its module are sent to executors by value, so they need not have the file.
     module = sys.modules[given.handler.partition(":")[0]]
@@ -109,10 +115,10 @@ def run(given: argparse.Namespace) -> int:
     location, engine = settings.queue_location(), settings.committer()
     spark = open_spark("tubeq-consume", settings.remote)
     with (
-        Queue(spark, location, config=settings.config, engine=engine, create=False) as queue,
         Stop(log.info) as stop,
+        Queue(spark, location, config=settings.config, engine=engine, create=False) as queue,
     ):
-        queue.cfg(ttr=seconds_of(given.lease) if given.lease else settings.ttr)
+        queue.cfg(ttr=lease)
         tube = queue.tube(given.tube)
         results = None if given.results is None else Results(spark, given.results)
         if results is not None and results.name == tube.table:
@@ -123,27 +129,17 @@ def run(given: argparse.Namespace) -> int:
             results=results,
             stop=stop,
             once=given.once,
-            batch_size=whole_of(given.batch_size, 1),
-            per_utube=whole_of(given.per_utube, 1),
-            max_failures=whole_of(given.max_failures, 0),
+            **sizes,
         )
         ending = consumer.run()
-    _show(given.tube, ending, consumer, as_json=given.json)
+    batches, tasks = consumer.failed_batches, consumer.failed_tasks
+    counts = {"done": consumer.done, "failed_batches": batches, "failed_tasks": tasks}
+    text = f"{ending}: {consumer.done:,} tasks, {batches:,} failed batches"
+    text += f", {tasks:,} failures of single tasks" * bool(tasks)
+    print(json.dumps({"tube": given.tube, "ending": ending} | counts) if given.json else text)
     if ending == "gave up":
         return ExitCode.FAILED
-    failed = consumer.failed_batches or consumer.failed_tasks
-    return ExitCode.TASKS_FAILED if given.strict and failed else ExitCode.DONE
-
-
-def _show(tube: str, ending: str, consumer: Consumer, *, as_json: bool) -> None:
-    names = ("done", "failed_batches", "failed_tasks")
-    counts = {name: getattr(consumer, name) for name in names}
-    if as_json:
-        print(json.dumps({"tube": tube, "ending": ending} | counts))
-        return
-    failures = f", {consumer.failed_tasks:,} failures of single tasks" * bool(consumer.failed_tasks)
-    batches = f"{consumer.failed_batches:,} failed batches"
-    print(f"{ending}: {consumer.done:,} tasks, {batches}{failures}")
+    return ExitCode.TASKS_FAILED if given.strict and (batches or tasks) else ExitCode.DONE
 
 
 @dataclass(kw_only=True)
@@ -284,7 +280,7 @@ class Results:
         """
         self._spark, self._is_there = spark, False
         parts = text.split(".") if re.fullmatch(r"[^./:\\]+(\.[^./:\\]+)+", text) else ()
-        self.text = text if parts or ":" in text else str(Path(text).absolute())
+        self.text = text if parts or ":/" in text else str(Path(text).absolute())
         names = parts or ("delta", self.text)
         self.name = ".".join("`" + name.replace("`", "``") + "`" for name in names)
 

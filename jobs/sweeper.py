@@ -76,11 +76,11 @@ def stream(given: argparse.Namespace) -> int:
     settings = read_defaults(
         given.config, location=given.location, remote=given.remote, engine=given.engine
     )
-    if settings.remote is not None:
-        raise BadUseError("a Spark Connect server cannot run the stream: use --once")
     interval = seconds_of(given.interval, 0.1)
     location, engine = settings.queue_location(), settings.committer()
-    spark = open_spark("tubeq-sweeper", None)
+    spark = open_spark("tubeq-sweeper", settings.remote)
+    if not hasattr(spark, "sparkContext"):
+        raise BadUseError("a Spark Connect server cannot run the stream: use --once")
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
     writer = ticks.option("numPartitions", 1).load().writeStream.queryName("tubeq-sweeper")
     writer = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
@@ -88,8 +88,8 @@ def stream(given: argparse.Namespace) -> int:
         writer = writer.option("checkpointLocation", given.checkpoint)
     sweeping = threading.Lock()
     with (
-        Queue(spark, location, config=settings.config, engine=engine, create=False) as queue,
         Stop(log.info, "finishing this sweep") as stop,
+        Queue(spark, location, config=settings.config, engine=engine, create=False) as queue,
     ):
 
         def tick(*_: object) -> None:
