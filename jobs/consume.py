@@ -281,8 +281,8 @@ class Results:
         self._spark, self._is_there = spark, False
         parts = text.split(".") if re.fullmatch(r"[^./:\\]+(\.[^./:\\]+)+", text) else ()
         self.text = text if parts or ":/" in text else str(Path(text).absolute())
-        names = parts or ("delta", self.text)
-        self.name = ".".join("`" + name.replace("`", "``") + "`" for name in names)
+        quoted = ("`" + name.replace("`", "``") + "`" for name in parts or [self.text])
+        self.name = ("" if parts else "delta.") + ".".join(quoted)
 
     def add(self, rows: DataFrame, but: Collection[int] = ()) -> int:
         """Add the rows of tasks that have none in the table yet; evaluates `rows`.

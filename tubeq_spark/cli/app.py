@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
@@ -50,10 +50,10 @@ _GROUPS = {
         "files": "check verify copy",
     },
 }
-#: The title of the group and the module of each command.
+#: The module of each command.
 _COMMANDS = {
-    name: (title, module)
-    for title, modules in _GROUPS.items()
+    name: module
+    for modules in _GROUPS.values()
     for module, names in modules.items()
     for name in names.split()
 }
@@ -61,7 +61,7 @@ _COMMANDS = {
 
 def _function_of(name: str) -> Callable[..., None]:
     """The function of a command. Its module is imported when it is needed, because all take longer than a call."""
-    module = importlib.import_module(f"tubeq_spark.cli.{_COMMANDS[name][1]}")
+    module = importlib.import_module(f"tubeq_spark.cli.{_COMMANDS[name]}")
     function: Callable[..., None] = getattr(module, name.replace("-", "_"))
     return function
 
@@ -72,10 +72,6 @@ def _made(name: str) -> Any:
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(name, cls=_Command)(_function_of(name))
     return typer.main.get_command(alone)
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _read(read: Callable[[Any], Any], value: Any, *, param: Any, **_context: Any) -> Any:
@@ -97,7 +93,9 @@ class _ReadsPlainly:
         for param in found:
             if hasattr(param, "get_runtime_param"):  # not in every version of typer
                 about = param.type_descriptor
-                read = about.parameter_info.parser or (Path if about.is_path else _as_given)
+                read = about.parameter_info.parser or (
+                    Path if about.is_path else lambda value: value
+                )
                 reader = SimpleNamespace(coerce=partial(_read, read))
                 param.get_runtime_param = lambda reader=reader: reader
         return found
@@ -124,25 +122,22 @@ class _Group(_ReadsPlainly, TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        first, words = list[str](), iter(args[:end])
-        rest = [word for word in words if not self._is_ours(word, words, first)]
+        first, rest, words = list[str](), list[str](), iter(args[:end])
+        for given in words:
+            name, has_value, _ = given.partition("=")
+            if name not in _SHARED:
+                rest.append(given)
+            else:
+                first += [given] if has_value or name in _FLAGS else [given, *islice(words, 1)]
         return super().parse_args(ctx, first + rest + args[end:])
-
-    def _is_ours(self, word: str, after: Iterator[str], ours: list[str]) -> bool:
-        """Whether a word is an option of all commands; then it is added to `ours`, with its value."""
-        name, has_value, _ = word.partition("=")
-        if name not in _SHARED:
-            return False
-        ours += [word] if has_value or name in _FLAGS else [word, *islice(after, 1)]
-        return True
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = formatter.width - 6 - max(map(len, _COMMANDS))
-        groups = dict[str, list[tuple[str, str]]]()
-        for name, (title, _) in _COMMANDS.items():
-            summary = (_function_of(name).__doc__ or "").partition("\n")[0]
-            groups.setdefault(title, []).append((name, shorten(summary, width, placeholder="...")))
-        for title, lines in groups.items():
+        for title, modules in _GROUPS.items():
+            lines = []
+            for name in " ".join(modules.values()).split():
+                summary = (_function_of(name).__doc__ or "").partition("\n")[0]
+                lines.append((name, shorten(summary, width, placeholder="...")))
             with formatter.section(title):
                 formatter.write_dl(lines, col_max=width)
 
