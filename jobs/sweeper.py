@@ -14,7 +14,6 @@ serverless compute. Without `--once` it is a stream of ticks.
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,6 @@ _LOOK = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Sweep as the command line asks; returns the exit code."""
-    argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         "sweeper.py", description=(__doc__ or "").partition("\n")[0], epilog=EPILOG
     )
