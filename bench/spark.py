@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 from bench.measure import by_turns, timed
 from tubeq_spark import Queue, QueueConfig, local_session
-from tubeq_spark.tables import bigint, identifier, path_table, string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +53,8 @@ def measure(page: Page, place: Path, sizes: Sizes) -> None:
             for batch in (1, sizes.batch):
                 name = f"of_{batch}"
                 tube, other = queue.create_tube(name), by_spark.create_tube(name)
-                bare = path_table(str(place.with_name(f"bare_{batch}")))
-                create_like(spark, bare, path_table(f"{by_spark.location}/{name}"))
+                bare = f"delta.`{place.with_name(f'bare_{batch}')}`"
+                create_like(spark, bare, f"delta.`{by_spark.location}/{name}`")
                 subjects: list[tuple[str, Round]] = [
                     ("tubeq", partial(_queue_round, spark, tube, batch)),
                     ("tubeq, engine=spark", partial(_queue_round, spark, other, batch)),
@@ -88,10 +87,8 @@ def create_like(spark: SparkSession, table: str, model: str) -> None:
     """Create an empty table with the columns, partitions and properties of another; both by SQL names."""
     detail = spark.sql(f"DESCRIBE DETAIL {model}").collect()[0]
     columns = spark.table(model).schema.toDDL()
-    partitions = ", ".join(identifier(name) for name in detail["partitionColumns"])
-    properties = ", ".join(
-        f"{string(name)} = {string(value)}" for name, value in detail["properties"].items()
-    )
+    partitions = ", ".join(f"`{name}`" for name in detail["partitionColumns"])
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in detail["properties"].items())
     spark.sql(
         f"CREATE TABLE {table} ({columns}) USING delta "
         f"PARTITIONED BY ({partitions}) TBLPROPERTIES ({properties})"
@@ -124,7 +121,7 @@ class BareStatements:
         values = ", ".join(f"s.{name}" for name in _PUT)
         return self._merge(
             rows,
-            f"ON t.segment IN ({', '.join(map(bigint, segments))}) AND t.task_id = s.task_id "
+            f"ON t.segment IN ({', '.join(map(_long, segments))}) AND t.task_id = s.task_id "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(_PUT)}) VALUES ({values})",
         )
 
@@ -135,20 +132,20 @@ class BareStatements:
         ids = found["task_id"].to_pylist()
         segments = {*found["segment"].to_pylist(), lease}
         clauses = (
-            f"ON t.segment IN ({', '.join(map(bigint, segments))}) AND t.task_id = s.task_id AND t.state = 'r' "
-            f"WHEN MATCHED THEN UPDATE SET segment = {bigint(lease)}, state = 't', "
+            f"ON t.segment IN ({', '.join(map(_long, segments))}) AND t.task_id = s.task_id AND t.state = 'r' "
+            f"WHEN MATCHED THEN UPDATE SET segment = {lease}L, state = 't', "
             f"owner = 'bare', attempts = t.attempts + 1, since = {_MOMENT}, "
-            f"claim = {bigint(lease)}"
+            f"claim = {lease}L"
         )
         if len(ids) > _INLINE:
             source = pa.table({"task_id": pa.array(ids, pa.int64())})
             return self._merge(self._spark.createDataFrame(source), clauses)
-        rows = " UNION ALL ".join(f"SELECT {bigint(task_id)} AS task_id" for task_id in ids)
+        rows = " UNION ALL ".join(f"SELECT {task_id}L AS task_id" for task_id in ids)
         return self._affected(f"MERGE INTO {self._table} t USING ({rows}) s {clauses}")
 
     def ack(self, lease: int) -> int:
         """DELETE of the lease segment's partition."""
-        return self._affected(f"DELETE FROM {self._table} WHERE segment = {bigint(lease)}")
+        return self._affected(f"DELETE FROM {self._table} WHERE segment = {lease}L")
 
     def _rows(self, number: int) -> DataFrame:
         place, first = F.col("id"), F.lit(number).cast("bigint")
@@ -180,3 +177,8 @@ def _payload(number: Column) -> Column:
     """A payload as JSON text, in Spark."""
     url = F.concat(F.lit("http://example.org/page/"), number)
     return F.concat(F.lit('{"url":"'), url, F.lit('","depth":3}'))
+
+
+def _long(number: int) -> str:
+    """A BIGINT literal."""
+    return f"{number}L"

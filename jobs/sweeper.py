@@ -6,25 +6,104 @@
 
 No verb waits for it, because all verbs compute states from the clock. It makes tasks ready, expires
 and releases them, so that tables and change feeds show their states, and it keeps the tables small.
-Any number of sweepers may run on one queue. With `--once` it starts no Spark for a queue on local
-files, and no stream, so that it also runs where streams have only the trigger `availableNow`, as on
+Any number of sweepers may run on one queue. With `--once` it is `tubeq sweep`: it starts no Spark for a queue on
+local files, and no stream, so that it also runs where streams have only the trigger `availableNow`, as on
 serverless compute. Without `--once` it is a stream of ticks.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import threading
 from typing import TYPE_CHECKING
 
-from tubeq_spark.programs import end, run_tubeq
+from tubeq_spark import Queue
+from tubeq_spark.programs import (
+    EPILOG,
+    BadUseError,
+    ExitCode,
+    Stop,
+    end,
+    log,
+    log_sweep,
+    logged,
+    open_spark,
+    read_defaults,
+    report_error,
+    run_tubeq,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: Seconds between two looks at whether to stop, whole ones.
+_LOOK = 1
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `tubeq sweeper`; returns its exit code."""
-    return run_tubeq("sweeper", *(sys.argv[1:] if argv is None else argv))
+    """Sweep as the command line asks; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "sweeper.py", description=(__doc__ or "").partition("\n")[0], epilog=EPILOG
+    )
+    add = parser.add_argument
+    add("--location", help="location of the queue")
+    add("--remote", help="Spark Connect server, sc://host:15002, for --once")
+    add("--engine", help="who commits: auto, native or spark")
+    add("--config", help="file with defaults, such as conf/tubeq.toml")
+    add("--once", action="store_true", help="sweep once, and end")
+    add("--interval", metavar="TIME", default="10", help="time between sweeps")
+    add("--checkpoint", metavar="DIR", help="of the stream (by default a temporary one)")
+    add("--json", action="store_true", help="print JSON")
+    add("--verbose", action="store_true", help="show tracebacks of errors")
+    given = parser.parse_args(argv)
+    if given.once:
+        options = {"location", "remote", "engine", "config"}
+        named = [f"--{n}={value}" for n, value in vars(given).items() if n in options and value]
+        flags = [f"--{n}" for n in ("json", "verbose") if getattr(given, n)]
+        return run_tubeq("sweep", *named, *flags)
+    try:
+        with logged("sweeper", as_json=given.json, verbose=given.verbose):
+            return stream(given)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
+        return report_error("sweeper.py", error, verbose=given.verbose, as_json=given.json)
+
+
+def stream(given: argparse.Namespace) -> int:
+    """Sweep at each tick of a stream, until a signal comes; returns the exit code."""
+    settings = read_defaults(
+        given.config, location=given.location, remote=given.remote, engine=given.engine
+    )
+    interval = seconds_of(given.interval, 0.1)
+    location, engine = settings.queue_location(), settings.committer()
+    spark = open_spark("tubeq-sweeper", settings.remote)
+    if not hasattr(spark, "sparkContext"):
+        raise BadUseError("a Spark Connect server cannot run the stream: use --once")
+    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
+    writer = ticks.option("numPartitions", 1).load().writeStream.queryName("tubeq-sweeper")
+    writer = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
+    if given.checkpoint is not None:
+        writer = writer.option("checkpointLocation", given.checkpoint)
+    sweeping = threading.Lock()
+    with (
+        Stop(log.info, "finishing this sweep") as stop,
+        Queue(spark, location, config=settings.config, engine=engine, create=False) as queue,
+    ):
+
+        def tick(*_: object) -> None:
+            if sweeping.acquire(blocking=False):
+                log_sweep(queue, verbose=given.verbose)
+                sweeping.release()
+
+        query = writer.foreachBatch(tick).start()
+        while query.isActive and not stop():
+            query.awaitTermination(_LOOK)
+        if not query.isActive:
+            log.error("the stream ended: %s", query.exception())
+            return ExitCode.FAILED
+        with sweeping:  # stopping the query would cancel the Spark jobs of a sweep
+            query.stop()
+    return ExitCode.DONE
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@
 - `run_tubeq` runs a command of `tubeq`, and returns its exit code; `end` ends a program with it;
 - `report_error` prints an error in one sentence, and returns its `ExitCode`, the same for all programs; `BadUseError` is
   for errors that the user of the program can fix; `open_spark` returns the session, embedded or of a Connect server;
+- `log` is the log of programs, and `logged` prints it, and the log of this package, during a block; `log_sweep` sweeps, and
+  logs what has changed;
 - `Stop` makes Ctrl-C and SIGTERM a request, which a program sees between two batches;
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
   numbers of a command line;
-- `GAVE_UP` is the message of a worker that ends because everything fails;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
 - `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
@@ -24,18 +25,16 @@ import sys
 
 from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
-from tubeq_spark.cli.program import load_function, open_spark, report_error
+from tubeq_spark.cli.program import load_function, log, log_sweep, logged, open_spark, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
-from tubeq_spark.model.failures import GAVE_UP
 from tubeq_spark.runtime.stopping import ProgramStop as Stop
 from tubeq_spark.streams.process import until_signal
 
 __all__ = [
     "EPILOG",
-    "GAVE_UP",
     "BadUseError",
     "Defaults",
     "ExitCode",
@@ -43,6 +42,9 @@ __all__ = [
     "end",
     "how_to_install",
     "load_function",
+    "log",
+    "log_sweep",
+    "logged",
     "missing",
     "open_spark",
     "printable",

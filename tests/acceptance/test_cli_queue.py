@@ -339,7 +339,8 @@ def test_create_and_alter_when_options_are_given_set_them(tubeq: Tubeq) -> None:
         ((), "nothing to alter"),
         (("--rate=5/0",), "seconds=0.0"),
         (("--rate=five",), "'five' must be a whole number >= 1"),
-        (("--backoff=first=x",), "must be of first, factor, most and jitter"),
+        (("--backoff=first=x",), "'x' must be a duration"),
+        (("--backoff=last=1",), "must be of first, factor, most and jitter"),
         (("--backoff=first=9,most=1",), "most=1.0: must be at least first"),
         (("--ttr=nan",), "'nan' must be a duration"),
         (("--parallel=1.5",), "'1.5' must be a whole number"),
@@ -408,7 +409,7 @@ def test_create_when_a_tube_has_other_options_names_them_or_refuses(tubeq: Tubeq
 
 def test_options_without_a_parser_are_text_paths_or_flags() -> None:
     """What typer would convert for other types stays text here."""
-    for command in map(app._made, app._FUNCTIONS):
+    for command in map(app._made, app._COMMANDS):
         for param in command.params:
             about = getattr(param, "type_descriptor", None)
             if about is not None and about.parameter_info.parser is None:
@@ -430,8 +431,6 @@ def test_help_has_groups_of_commands_whose_summaries_fit_a_narrow_terminal() -> 
     assert [line for line in found.splitlines() if line in titles] == titles
     assert "..." not in found.partition("Tasks:")[2]
     assert max(map(len, found.splitlines())) <= 80
-    for program in ("consume", "sweeper"):
-        assert invoke(program, "--help").stdout.startswith(f"Usage: tubeq {program} [OPTIONS]")
 
 
 @pytest.mark.processes
@@ -625,15 +624,15 @@ def test_engine_when_spark_is_needed_is_spark_unless_the_other_was_asked_for(
     assert found.stderr.startswith(f"tubeq: {said}")
 
 
-# -- ready-made programs, and packages that are missing ------------------------------------------------------
+# -- packages that are missing ------------------------------------------------------
 
 
-def test_sweeper_as_a_command_sweeps_the_queue_that_is_named_before_it(tubeq: Tubeq) -> None:
+def test_sweep_when_a_queue_is_named_before_it_sweeps_that_one(tubeq: Tubeq) -> None:
     location = tubeq.queue.location
 
-    swept = invoke("--location", location, "sweeper", "--once", outside=Outside())
-    nowhere = invoke("--location", f"{location}/none", "sweeper", "--once", outside=Outside())
-    bad = invoke("--location", location, "sweeper", "--onze", outside=Outside())
+    swept = invoke("--location", location, "sweep", outside=Outside())
+    nowhere = invoke("--location", f"{location}/none", "sweep", outside=Outside())
+    bad = invoke("--location", location, "sweep", "--onze", outside=Outside())
 
     assert (swept.exit_code, swept.stderr) == (0, "")
     assert (nowhere.exit_code, nowhere.stdout) == (2, "")

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import consume
 import pytest
+from consume import Consumer, Results
 from pyspark.sql import functions as F
 
 from tests.acceptance.support import counts
 from tests.beside import beside_spark
 from tests.programs import ROOT, started
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.jobs.consumer import Consumer, Ending
-from tubeq_spark.jobs.results import ResultTable
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def test_once_does_all_tasks_but_bad_ones_and_stores_what_the_handler_returns(
     code, said, log = jobs.consume(*strict)
 
     assert code == (4 if is_bad else 0)
-    assert f"{5 - is_bad} tasks done: {5 - is_bad} in " in log
+    assert f"{5 - is_bad} of 5 tasks done in " in log
     expected = dict(zip(ids, range(0, 10, 2), strict=True))
     if is_bad:
         assert log.endswith(" s, 4 results, 1 failed (1 buried)\n")
@@ -150,7 +149,7 @@ def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(jobs: 
 
     code, said, log = jobs.consume("--max-failures=1", f"{jobs.handlers}:fail")
     assert code == 3
-    assert "a batch of 2 failed, 2 tasks released, 0 buried: no such luck\n" in log
+    assert " s, 2 failed (0 buried): no such luck\n" in log
     assert log.endswith("gave up, because call after call failed; tasks are left\n")
     assert said == "gave up: 0 tasks, 1 failed batches\n"
     assert counts(jobs.queue, tube) == {"ready": 2, "total": 2}
@@ -210,7 +209,7 @@ def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
     clock = ManualClock()
-    results = ResultTable(spark, str(tmp_path / "results"))
+    results = Results(spark, str(tmp_path / "results"))
     ended: list[str] = []
 
     def observe(step: str, operation: str) -> None:
@@ -244,7 +243,7 @@ def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
 
     with Queue(spark, location, clock=clock) as second:
         second["work"].put("d")
-        assert consumer(second).run() is Ending.FINISHED
+        assert consumer(second).run() == "finished"
         assert counts(second, second["work"]) == {"done": 4}
 
     stored = spark.read.format("delta").load(str(tmp_path / "results"))
@@ -274,6 +273,6 @@ def test_program_consumes_until_a_signal_comes(
         consumer.send_signal(signal.SIGTERM)
         said, _ = consumer.communicate(timeout=LONG)
 
-    assert "4 tasks done: 4 in " in first
+    assert "4 of 4 tasks done in " in first
     assert (consumer.returncode, said) == (0, "stopped: 4 tasks, 0 failed batches\n")
     assert sorted(twice_of(spark, results).values()) == [0, 2, 4, 6]

@@ -37,7 +37,7 @@ RUN = [
 #: Followed once more in the same place, as somebody does who has begun with them.
 AGAIN = {"README.md", "docs/start/install.md", "docs/start/status-table.md"}
 #: What an example needs a Spark session for: its name, or a program that starts one.
-_OF_SPARK = re.compile(r"\bspark\b|\bjobs/|tubeq consume")
+_OF_SPARK = re.compile(r"\bspark\b|\bjobs/")
 
 
 class Reader:

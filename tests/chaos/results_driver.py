@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from jobs.consume import Results
 from tubeq_spark import Queue, local_session
-from tubeq_spark.jobs.results import ResultTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ def drive(location: str, results: str, rows: int, settings: Mapping[str, str]) -
             tell("put_df")
             frame = spark.range(first, min(first + PUT, rows), 1, 2)
             tube.put_df(frame.selectExpr("CAST(id AS STRING) AS data"), key=f"from {first}")
-        table = ResultTable(spark, results)
+        table = Results(spark, results)
 
         def handle(df: DataFrame) -> None:
             tell("handle")

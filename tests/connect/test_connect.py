@@ -190,7 +190,7 @@ def test_sweeper_over_connect_makes_one_pass_and_refuses_to_stream(
     assert capsys.readouterr().out.endswith("timed: 1 readied\n")
     assert sweeper.main(arguments) == 2
     assert capsys.readouterr().err == (
-        "tubeq: a Spark Connect server cannot run the stream: use --once, or tubeq sweep --every\n"
+        "sweeper.py: a Spark Connect server cannot run the stream: use --once\n"
     )
 
 

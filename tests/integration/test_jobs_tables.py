@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from consume import Results
 from filelock import FileLock, Timeout
 from pyspark.sql import functions as F
 
 from tubeq_spark import StoreError
-from tubeq_spark.jobs.results import ResultTable
 from tubeq_spark.storage.locks import committer
 from tubeq_spark.storage.locks.committer import Committer, JvmNote
 
@@ -40,7 +40,7 @@ def try_lock(path: Path) -> Column:
 def test_result_table_when_it_adds_on_local_files_keeps_other_processes_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    results = ResultTable(spark, str(tmp_path / "results"))
+    results = Results(spark, str(tmp_path / "results"))
     said = try_lock(tmp_path / LOCKS / "results.lock")
 
     assert results.add(spark.range(1).select(F.col("id").alias("task_id"), said.alias("said"))) == 1
@@ -57,7 +57,7 @@ def test_result_table_when_another_jvm_may_be_committing_is_not_created(
     # As a process leaves it that was killed while its JVM, on a host of its own, was committing.
     (tmp_path / LOCKS).mkdir()
     JvmNote(tmp_path / LOCKS / "results.lock").write(Committer(started="another"))
-    results = ResultTable(spark, str(tmp_path / "results"))
+    results = Results(spark, str(tmp_path / "results"))
 
     with pytest.raises(StoreError, match="may still be committing"):
         results.add(spark.range(1).select(F.col("id").alias("task_id")))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
+from consume import Consumer
 
 from tubeq_spark import FailedTasks
-from tubeq_spark.jobs.consumer import Consumer
 from tubeq_spark.model.failures import PATIENCE
 from tubeq_spark.testing import InMemoryQueue
 
@@ -95,7 +95,7 @@ def test_results_when_tasks_are_named_as_failed_leave_these_out(
     made, results = Frame(pa.table({"task_id": [1], "n": [1]})), Results()
 
     batch = Frame(pa.table({"task_id": [3, 7, 8, 9], "n": [1, 2, 3, 4]}))
-    named = consumer(lambda _: (made, failed), results)._handle(cast("Any", batch))
+    named = consumer(lambda _: (made, failed), results).handle(cast("Any", batch))
 
     assert results.left_out == left_out
     if isinstance(failed, Frame):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from tubeq_spark.tarantool15.tasks import (
     USUAL_FIRST,
     USUAL_LAST,
     USUAL_PRI,
-    old_pri,
     priority_of,
+    put_options,
     rank_before,
     rank_behind,
     rank_of,
@@ -44,7 +45,7 @@ def test_ranks_before_and_behind_are_beyond_the_first_the_last_and_the_usual_one
 
 
 @pytest.mark.parametrize("bad", [-1, 256, 1.0, "1", True])
-def test_old_pri_when_it_is_none_is_refused(bad: object) -> None:
-    assert [old_pri(value) for value in (0, 255)] == [0, 255]
+def test_put_options_when_the_priority_is_none_of_old_are_refused(bad: Any) -> None:
+    assert [put_options(None, None, None, pri)["pri"] for pri in (255, 0)] == [0, 255]
     with pytest.raises(InvalidOptionError, match="0 to 255"):
-        old_pri(bad)
+        put_options(None, None, None, bad)

@@ -11,15 +11,13 @@ __all__ = ["NOT_NEEDED", "main", "run_tubeq"]
 
 #: Packages that Arrow imports if they are installed.
 NOT_NEEDED = ("numpy", "pandas")
-#: The commands that call functions of the user, which may need all packages.
-_CALLS_USERS = {"work", "consume"}
 
 
 def main() -> None:
     """Run `tubeq` with the arguments of the process, and end it."""
     # Modules are no garbage: with the usual threshold collections take a fifth of the time of a short call.
     gc.set_threshold(100_000)
-    if not _CALLS_USERS.intersection(sys.argv):
+    if "work" not in sys.argv:  # functions of the user may need all packages
         # Arrow takes long to import these if they are installed, and needs them for nothing that a call does.
         sys.modules.update(dict.fromkeys(NOT_NEEDED))  # type: ignore[arg-type]
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
@@ -15,21 +16,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tubeq_spark.cli import (
-    consume,
-    files,
-    look,
-    put,
-    serve,
-    settle,
-    sweep,
-    tubes,
-    work,
-)
-from tubeq_spark.cli.call import NAME, Call, Outside
+from tubeq_spark.cli.call import Call, Outside
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError
 from tubeq_spark.cli.options import flag, word
-from tubeq_spark.cli.program import report_error
+from tubeq_spark.cli.program import NAME, report_error
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 
 #: The error of typer for a bad command line, which has no public name.
@@ -41,17 +31,47 @@ _FLAGS = {"--json", "--verbose"}
 _SHARED = _FLAGS | {"--location", "--remote", "--engine", "--config"}
 
 
+#: The commands, by the titles of the groups in which the help shows them, and by their modules in this folder.
+_GROUPS = {
+    "Tasks": {
+        "put": "put",
+        "settle": "take ack release touch bury kick delete peek",
+        "look": "tasks why",
+    },
+    "Tubes": {
+        "tubes": "create alter tubes stats pause resume release-all truncate drop",
+        "look": "show utubes history",
+    },
+    "Workers": {"work": "work", "look": "sessions"},
+    "Operations": {
+        "look": "health metrics",
+        "serve": "top dashboard report",
+        "sweep": "sweep",
+        "files": "check verify copy",
+    },
+}
+#: The module of each command.
+_COMMANDS = {
+    name: module
+    for modules in _GROUPS.values()
+    for module, names in modules.items()
+    for name in names.split()
+}
+
+
+def _function_of(name: str) -> Callable[..., None]:
+    """The function of a command. Its module is imported when it is needed, because all take longer than a call."""
+    module = importlib.import_module(f"tubeq_spark.cli.{_COMMANDS[name]}")
+    function: Callable[..., None] = getattr(module, name.replace("-", "_"))
+    return function
+
+
 @cache
 def _made(name: str) -> Any:
-    """A command. Each is made when it is needed, because to make all takes longer than a call."""
-    _, function = _FUNCTIONS[name]
+    """A command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name, cls=_Command)(function)
+    alone.command(name, cls=_Command)(_function_of(name))
     return typer.main.get_command(alone)
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _read(read: Callable[[Any], Any], value: Any, *, param: Any, **_context: Any) -> Any:
@@ -73,7 +93,9 @@ class _ReadsPlainly:
         for param in found:
             if hasattr(param, "get_runtime_param"):  # not in every version of typer
                 about = param.type_descriptor
-                read = about.parameter_info.parser or (Path if about.is_path else _as_given)
+                read = about.parameter_info.parser or (
+                    Path if about.is_path else lambda value: value
+                )
                 reader = SimpleNamespace(coerce=partial(_read, read))
                 param.get_runtime_param = lambda reader=reader: reader
         return found
@@ -92,33 +114,30 @@ class _Group(_ReadsPlainly, TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = dict.fromkeys(_FUNCTIONS)
+        self.commands: Any = dict.fromkeys(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         del ctx
-        return _made(cmd_name) if cmd_name in _FUNCTIONS else None
+        return _made(cmd_name) if cmd_name in _COMMANDS else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        first, words = list[str](), iter(args[:end])
-        rest = [word for word in words if not self._is_ours(word, words, first)]
+        first, rest, words = list[str](), list[str](), iter(args[:end])
+        for given in words:
+            name, has_value, _ = given.partition("=")
+            if name not in _SHARED:
+                rest.append(given)
+            else:
+                first += [given] if has_value or name in _FLAGS else [given, *islice(words, 1)]
         return super().parse_args(ctx, first + rest + args[end:])
 
-    def _is_ours(self, word: str, after: Iterator[str], ours: list[str]) -> bool:
-        """Whether a word is an option of all commands; then it is added to `ours`, with its value."""
-        name, has_value, _ = word.partition("=")
-        if name not in _SHARED:
-            return False
-        ours += [word] if has_value or name in _FLAGS else [word, *islice(after, 1)]
-        return True
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = formatter.width - 6 - max(map(len, _FUNCTIONS))
-        groups = dict[str, list[tuple[str, str]]]()
-        for name, (title, function) in _FUNCTIONS.items():
-            summary = (function.__doc__ or "").partition("\n")[0]
-            groups.setdefault(title, []).append((name, shorten(summary, width, placeholder="...")))
-        for title, lines in groups.items():
+        width = formatter.width - 6 - max(map(len, _COMMANDS))
+        for title, modules in _GROUPS.items():
+            lines = []
+            for name in " ".join(modules.values()).split():
+                summary = (_function_of(name).__doc__ or "").partition("\n")[0]
+                lines.append((name, shorten(summary, width, placeholder="...")))
             with formatter.section(title):
                 formatter.write_dl(lines, col_max=width)
 
@@ -198,54 +217,3 @@ def options(
     with call.answering():
         settings = read_defaults(config, location=location, remote=remote, engine=engine)
     ctx.obj = replace(call, settings=settings)
-
-
-#: The commands, by the titles of the groups in which the help shows them.
-_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Tasks": (
-        put.put,
-        settle.take,
-        settle.ack,
-        settle.release,
-        settle.touch,
-        settle.bury,
-        settle.kick,
-        settle.delete,
-        settle.peek,
-        look.tasks,
-        look.why,
-    ),
-    "Tubes": (
-        tubes.create,
-        tubes.alter,
-        tubes.tubes,
-        tubes.stats,
-        look.show,
-        look.utubes,
-        look.history,
-        tubes.pause,
-        tubes.resume,
-        tubes.release_all,
-        tubes.truncate,
-        tubes.drop,
-    ),
-    "Workers": (work.work, consume.consume, look.sessions),
-    "Operations": (
-        look.health,
-        look.metrics,
-        serve.top,
-        serve.dashboard,
-        serve.report,
-        sweep.sweep,
-        sweep.sweeper,
-        files.check,
-        files.verify,
-        files.copy,
-    ),
-}
-#: The title of the group and the function of each command, by its name.
-_FUNCTIONS = {
-    function.__name__.replace("_", "-"): (title, function)
-    for title, functions in _GROUPS.items()
-    for function in functions
-}

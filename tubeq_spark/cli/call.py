@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import logging
-import math
 import sys
 import uuid
 import warnings
@@ -16,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tubeq_spark.cli import NOT_NEEDED
 from tubeq_spark.cli.exit_codes import BadUseError
-from tubeq_spark.cli.program import open_spark, quiet_spark, report_error, tell
+from tubeq_spark.cli.program import NAME, logged, open_spark, report_error, tell
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.cli.values import as_dict, json_text
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable
-from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.failures import trace_of
 from tubeq_spark.runtime.stopping import on_signals
 from tubeq_spark.task import Task
 
@@ -37,13 +31,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
-#: The name of the program, which begins its messages.
-NAME = "tubeq"
-#: The log of the commands themselves.
-log = logging.getLogger("tubeq_spark.cli")
-
-_PACKAGE = logging.getLogger("tubeq_spark")
-_JOBS = logging.getLogger("tubeq_spark.jobs")
 #: Seconds ahead for which a call reserves ids. It is short, because ids run ahead of the clock if all slots are in use.
 _HORIZON = 10.0
 
@@ -86,7 +73,6 @@ class Call:
         *,
         create: bool = False,
         horizon: float = _HORIZON,
-        spark: SparkSession | None = None,
     ) -> Iterator[Queue]:
         """Open the queue for a block.
 
@@ -94,7 +80,6 @@ class Call:
             session_uuid: A session to join.
             create: Whether to create the queue if the location has none.
             horizon: Seconds ahead for which it reserves ids.
-            spark: The session of a program; by default one is made if Spark commits to the queue.
         """
         committer = self.settings.committer()
         from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
@@ -102,10 +87,9 @@ class Call:
         config = self.settings.config
         # This process ends soon, and then others can use its id slot after seconds.
         config = replace(config, number_horizon=min(config.number_horizon, horizon))
-        if spark is None and committer != "native":
-            spark = self._session()
+        native = committer == "native"
         with Queue(
-            spark,
+            None if native else self.outside.open_spark(self.settings.remote),
             self.settings.queue_location(),
             session_uuid=session_uuid,
             clock=self.outside.clock,
@@ -113,24 +97,12 @@ class Call:
             engine=committer,
             create=create,
         ) as queue:
-            if self.settings.ttr is not None:
-                queue.cfg(ttr=self.settings.ttr)
+            queue.cfg(ttr=self.settings.ttr)
             yield queue
 
-    def _session(self) -> SparkSession:
-        for name in NOT_NEEDED:
-            if sys.modules.get(name, sys) is None:
-                del sys.modules[name]
-        if not self.verbose:
-            quiet_spark()
-        return self.outside.open_spark(self.settings.remote)
-
-    @contextmanager
-    def program(self) -> Iterator[tuple[SparkSession, Queue]]:
-        """Open the queue for a program that runs for long and needs a Spark session."""
-        spark = self._session()
-        with self.queue(horizon=math.inf, spark=spark) as queue:
-            yield spark, queue
+    def logged(self, about: str = NAME) -> AbstractContextManager[None]:
+        """Print the log during a block, as `logged` of `cli.program` does."""
+        return logged(about, as_json=self.json, verbose=self.verbose)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -139,7 +111,7 @@ class Call:
         SIGTERM and Ctrl-C interrupt the block, so that taken tasks are given back.
         """
         try:
-            with logged(self), warnings.catch_warnings(), on_signals(_interrupt):
+            with self.logged(), warnings.catch_warnings(), on_signals(_interrupt):
                 warnings.showwarning = lambda message, *_, **_how: self.tell(str(message))
                 yield
         except (typer.Exit, typer.BadParameter):
@@ -184,61 +156,6 @@ class Call:
         for task in tasks:
             cells = (str(task.task_id), task.state.name.lower(), json_text(task.data))
             self.show(as_dict(task) | more, "\t".join((*cells, *more.values())))
-
-
-class _Lines(logging.Handler):
-    """Writes records such as `2026-11-21T08:30:00Z WARNING mail[4711]: …`, or as JSON."""
-
-    def __init__(self, call: Call, about: str) -> None:
-        super().__init__()
-        self._call, self._about = call, about
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message, level = record.getMessage(), record.levelname
-        error = record.exc_info[1] if record.exc_info else None
-        reason = "" if error is None else reason_of(error)
-        if reason not in message:
-            message = f"{message}: {reason}"
-        if self._about == NAME and not self._call.verbose:
-            self._call.tell(message)
-            return
-        at = dt.datetime.fromtimestamp(record.created, dt.UTC)
-        said = {"at": at.isoformat(), "level": level, "tube": self._about, "pid": record.process}
-        said["note"] = message
-        text = (
-            f"{at:%Y-%m-%dT%H:%M:%SZ} {level} {self._about}[{record.process}]: {printable(message)}"
-        )
-        if error is not None and self._call.verbose:
-            trace = trace_of(error)
-            said["trace"] = trace
-            text = f"{text}\n{printable(trace, chr(10))}".rstrip()
-        tell(said, text, as_json=self._call.json)
-
-
-@contextmanager
-def logged(call: Call, about: str = NAME) -> Iterator[None]:
-    """Print the log of this package during a block, each message once, in place of an outer block.
-
-    Args:
-        call: The call.
-        about: What begins each line after the time: a tube, or what a command does to all tubes. By default lines have
-            no time.
-    """
-    handler = _Lines(call, about)
-    levels = {_PACKAGE: logging.WARNING} | dict.fromkeys((log, _JOBS), logging.INFO)
-    before = {logger: logger.level for logger in levels}
-    # A handler's module may have its own handlers at the root.
-    outer, propagates = _PACKAGE.handlers, _PACKAGE.propagate
-    _PACKAGE.propagate = False
-    _PACKAGE.handlers = [*(h for h in outer if not isinstance(h, _Lines)), handler]
-    try:
-        for logger, level in levels.items():
-            logger.setLevel(level)
-        yield
-    finally:
-        for logger, level in before.items():
-            logger.setLevel(level)
-        _PACKAGE.handlers, _PACKAGE.propagate = outer, propagates
 
 
 @contextmanager

@@ -50,8 +50,8 @@ _HEADERS = {
 }
 #: Seconds for which a snapshot is used for all requests, and its health.
 _FRESH, _FRESH_HEALTH = 1.0, 15.0
-#: Seconds over which throughput is measured, and the number of snapshots that are kept for that.
-_OVER, _KEPT = 60.0, 120
+#: Seconds over which throughput is measured.
+_OVER = 60.0
 #: Seconds after which a browser loads the page again.
 _REFRESH = 5
 #: The most tasks and commits of a tube on its page.
@@ -88,9 +88,8 @@ class _Dashboard:
         self._clock = clock
         self._minutes: dict[str, Minutes] = {}
         self._lock = threading.Lock()
-        #: The last snapshots, each with its moment, and the moment of the newest health.
+        #: The last snapshots, each with its moment.
         self._kept: list[tuple[float, Snapshot]] = []
-        self._health_at = 0.0
 
     def _look(self) -> Snapshot:
         """A snapshot of the queue, at most a second old."""
@@ -98,13 +97,12 @@ class _Dashboard:
             now = self._clock.monotonic()
             if self._kept and now - self._kept[-1][0] < _FRESH:
                 return self._kept[-1][1]
-            self._kept = [each for each in self._kept if now - each[0] <= _OVER][-_KEPT:]
-            before = self._kept[0][1].metrics if self._kept else None
-            health = None
-            if self._kept and now - self._health_at < _FRESH_HEALTH:
-                health = self._kept[-1][1].health
-            else:
-                self._health_at = now
+            self._kept = [each for each in self._kept if now - each[0] <= _OVER]
+            before = health = None
+            if self._kept:
+                before, last = self._kept[0][1].metrics, self._kept[-1][1].health
+                age = (self._clock.now() - last.at).total_seconds()
+                health = last if age < _FRESH_HEALTH else None
             found = take_snapshot(self._queue, before=before, health=health)
             self._kept.append((now, found))
             return found
@@ -123,7 +121,6 @@ class _Dashboard:
         tube, asked = self._queue.tube(name), request.query_params
         state = asked.get("state")
         state = state if state in _STATES else None
-        number = asked.get("why", "")
         page = pages.tube(
             found,
             details_of(tube, _COMMITS, self._minutes.setdefault(name, Minutes())),
@@ -131,21 +128,19 @@ class _Dashboard:
             state=state,
             tasks=[] if state is None else first_tasks(tube, _STATES[state], _TASKS),
             limit=_TASKS,
-            why=_why(tube, int(number)) if _is_number(number) else None,
+            why=_why(tube, asked.get("why", "")),
             payloads=asked.get("payloads") == "1",
             text_of=json_text,
         )
         return HTMLResponse(page)
 
 
-def _is_number(text: str) -> bool:
-    """Whether a text of a request is an integer of a usual length."""
-    return text.isascii() and text.isdecimal() and len(text) < 20
-
-
-def _why(tube: Tube, task_id: int) -> str:
+def _why(tube: Tube, task_id: str) -> str | None:
+    """Why a task waits; `None` if the text of the request is no id."""
     try:
-        return tube.why(task_id)
+        return tube.why(int(task_id))
+    except ValueError:
+        return None
     except TaskNotFoundError as error:
         return reason_of(error)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.cli.values import moment_of, seconds_of, task_id_of, whole_of
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
@@ -78,14 +77,12 @@ def _rate(text: str) -> Rate:
 
 def _backoff(text: str) -> Backoff:
     """Parse a backoff such as `first=1,factor=2,most=1h`. Other fields are those of `Backoff()`."""
-    parts = dict(part.partition("=")[::2] for part in text.split(","))
-    try:
-        return Backoff(**{name.strip(): seconds_of(value) for name, value in parts.items()})
-    except InvalidOptionError:
-        raise
-    except (TypeError, ValueError):
+    pairs = (part.partition("=")[::2] for part in text.split(","))
+    parts = {name.strip(): value for name, value in pairs}
+    if not parts.keys() <= {"first", "factor", "most", "jitter"}:
         msg = f"{text!r} must be of first, factor, most and jitter, such as first=1,most=1h"
-        raise ValueError(msg) from None
+        raise InvalidOptionError(msg)
+    return Backoff(**{name: seconds_of(value) for name, value in parts.items()})
 
 
 #: What reads the text of a value of a type, and how the help names it.
@@ -143,14 +140,6 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 # -- of several commands ---------------------------------------------------------------------------
 
 
-def fail_if_strict(failures: int, *, strict: bool) -> None:
-    """End a call with `--strict` if tasks failed."""
-    if strict and failures:
-        raise typer.Exit(ExitCode.TASKS_FAILED)
-
-
-#: The option of the commands that process tasks.
-Strict = Annotated[bool, flag("--strict", "Exit with 4 if tasks failed or were buried")]
 #: The option of the commands that ask first.
 Yes = Annotated[bool, flag("--yes", "Do it without asking")]
 #: The option of the commands for tasks of a condition.

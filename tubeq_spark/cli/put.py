@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,19 +77,23 @@ def put(
                 if is_full:
                     call.tell(f"tube {tube} is full; {plural(done.count, 'task')} put")
                     break
-        call.show(done.as_dict(tube), done.sentence(tube))
+        shown = {"tube": tube, "count": done.count, "first_task_id": done.first}
+        ids = f": {done.first} to {done.last}" if done.count else ""
+        text = f"put {plural(done.count, 'task')} into {tube}{ids}"
+        call.show(shown | {"last_task_id": done.last}, text)
     if is_full:
         raise typer.Exit(ExitCode.NO)
 
 
+@dataclass
 class _Done:
-    """The number of tasks that were put so far."""
+    """The number of tasks that were put so far, and the first and last of their ids."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        #: The number of tasks that a put adds, all or none, which has not ended.
-        self.trying = 0
-        self._ids: list[str | None] = [None, None]
+    count: int = 0
+    #: The number of tasks that a put adds, all or none, which has not ended.
+    trying: int = 0
+    first: str | None = None
+    last: str | None = None
 
     @contextmanager
     def told_by(self, call: Call) -> Iterator[None]:
@@ -108,15 +113,7 @@ class _Done:
         self.trying = 0
         if tasks:
             self.count += len(tasks)
-            self._ids = [self._ids[0] or str(tasks[0].task_id), str(tasks[-1].task_id)]
-
-    def as_dict(self, tube: str) -> dict[str, Any]:
-        ids = dict(zip(("first_task_id", "last_task_id"), self._ids, strict=True))
-        return {"tube": tube, "count": self.count, **ids}
-
-    def sentence(self, tube: str) -> str:
-        ids = f": {' to '.join(map(str, self._ids))}" if self.count else ""
-        return f"put {plural(self.count, 'task')} into {tube}{ids}"
+            self.first, self.last = self.first or str(tasks[0].task_id), str(tasks[-1].task_id)
 
 
 @contextmanager

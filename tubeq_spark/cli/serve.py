@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, logged, queue_of, until_stopped
+from tubeq_spark.cli.call import Call, queue_of, until_stopped
 from tubeq_spark.cli.options import flag, seconds, whole, word
 from tubeq_spark.cli.table import lines_of, show_each
 from tubeq_spark.errors import TubeNotFoundError
@@ -120,7 +120,7 @@ def dashboard(
 
         with (
             socket.create_server((_HOST, port)) as listener,
-            logged(call, "dashboard"),
+            call.logged("dashboard"),
             until_stopped(),
         ):
             app = make_app(queue, call.outside.clock)
@@ -150,7 +150,7 @@ def serve_metrics(call: Call, queue: Queue, port: int, host: str) -> None:
     url = f"http://{shown}:{server.server_port}/metrics"
     call.show({"url": url}, url)
     try:
-        with logged(call, "metrics"), until_stopped():
+        with call.logged("metrics"), until_stopped():
             thread.join()
     finally:
         server.shutdown()

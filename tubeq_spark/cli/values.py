@@ -9,6 +9,7 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.markup import printable_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def seconds_of(text: str, least: float = 0.0) -> float:
     """The seconds of a duration: `90`, `90s`, `5m`, `2h` or `1d`.
 
     Raises:
-        ValueError: It is no duration, or is shorter than `least`.
+        InvalidOptionError: It is no duration, or is shorter than `least`.
     """
     unit = _UNITS.get(text[-1:])
     try:
@@ -31,7 +32,9 @@ def seconds_of(text: str, least: float = 0.0) -> float:
         found = math.nan
     if not math.isfinite(found) or found < least:
         longer = f" of at least {least:g} s" if least else ""
-        raise ValueError(f"{text!r} must be a duration{longer}, such as 90, 90s, 5m, 2h or 1d")
+        raise InvalidOptionError(
+            f"{text!r} must be a duration{longer}, such as 90, 90s, 5m, 2h or 1d"
+        )
     return found
 
 
@@ -39,7 +42,7 @@ def whole_of(text: str, least: int | None = None, most: int | None = None) -> in
     """A whole number.
 
     Raises:
-        ValueError: It is not one, or out of range.
+        InvalidOptionError: It is not one, or out of range.
     """
     if re.fullmatch(r"[+-]?[0-9]{1,30}", text):
         found = int(text)
@@ -47,20 +50,20 @@ def whole_of(text: str, least: int | None = None, most: int | None = None) -> in
             return found
     bounds = "" if least is None else f" >= {least}"
     msg = f"{text!r} must be a whole number{bounds if most is None else f' from {least} to {most}'}"
-    raise ValueError(msg)
+    raise InvalidOptionError(msg)
 
 
 def moment_of(text: str) -> dt.datetime:
     """A moment in ISO 8601, in UTC if it names no zone.
 
     Raises:
-        ValueError: It is not one.
+        InvalidOptionError: It is not one.
     """
     try:
         found = dt.datetime.fromisoformat(text)
     except ValueError:
         msg = f"{text!r} must be a moment such as 2026-11-21 or 2026-11-21T08:30:00 (UTC)"
-        raise ValueError(msg) from None
+        raise InvalidOptionError(msg) from None
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
@@ -68,7 +71,7 @@ def task_id_of(text: str) -> int:
     """The id of a task, as it is printed, or in the quotes that it has in JSON.
 
     Raises:
-        ValueError: It is not one.
+        InvalidOptionError: It is not one.
     """
     return whole_of(text.strip().removeprefix('"').removesuffix('"'))
 

@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tubeq_spark.cli.call import Call, log, logged, until_stopped
+from tubeq_spark.cli.call import Call, until_stopped
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode
-from tubeq_spark.cli.options import (
-    Strict,
-    TakenUtubes,
-    fail_if_strict,
-    flag,
-    seconds,
-    whole,
-)
-from tubeq_spark.cli.program import load_function
+from tubeq_spark.cli.options import TakenUtubes, flag, seconds, whole
+from tubeq_spark.cli.program import load_function, log
 from tubeq_spark.markup import plural
 from tubeq_spark.model.validation import is_async
 
@@ -80,7 +73,7 @@ def work(
             "(a coroutine is cancelled, a command is killed)"
         ),
     ] = None,
-    strict: Strict = False,
+    strict: Annotated[bool, flag("--strict", "Exit with 4 if tasks failed or were buried")] = False,
     report_to: Annotated[int | None, typer.Option(hidden=True, parser=int)] = None,
 ) -> None:
     """Call a function, or run a command, for each task.
@@ -116,7 +109,7 @@ def work(
         _show(call, tube, *_parent(call, tube, processes, limit, bury), strict=strict)
         return
     # A signal that comes before the loop begins ends the command at once.
-    with until_stopped(), call.queue() as queue, logged(call, tube):
+    with until_stopped(), call.queue() as queue, call.logged(tube):
         signals: list[Signals] = []
         ears = {"progress": _teller(), "stopping": _log_stop, "cut_off": signals.append}
         report = _run(queue.tube(tube), handler, options, None, **ears)
@@ -187,7 +180,8 @@ def _show(
         raise typer.Exit(128 + cut_off)
     if report.gave_up:
         raise typer.Exit(ExitCode.FAILED)
-    fail_if_strict(report.failed + report.buried, strict=strict)
+    if strict and report.failed + report.buried:
+        raise typer.Exit(ExitCode.TASKS_FAILED)
 
 
 # -- processes ---------------------------------------------------------------------------------------
@@ -224,7 +218,7 @@ def _parent(
         time_limit=time_limit,
     )
     try:
-        with stop.on_signals(), logged(call, tube):
+        with stop.on_signals(), call.logged(tube):
             report = run.run()
     except pool.ChildFailedError as error:
         raise typer.Exit(error.code) from None
@@ -259,7 +253,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             leave()
         say(asdict(report))
 
-    with call.queue() as queue, logged(call, tube):
+    with call.queue() as queue, call.logged(tube):
 
         def watch(tasks: Sequence[Task], begins: bool) -> None:
             attempts = [(task.task_id, task.attempts) for task in tasks]

@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 from tubeq_spark.model import validation
@@ -143,11 +143,11 @@ def start_ticking(
         writer = writer.queryName(name)
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", str(checkpoint))
+    when: dict[str, Any] = {"processingTime": trigger}
+    if trigger is None:
+        when = {"availableNow": True}
     try:
-        if trigger is None:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=trigger)
+        writer = writer.trigger(**when)
     except (IllegalArgumentException, ValueError):
         validation.refuse("trigger", trigger, "an interval such as '1 second', or None")
     started: list[StreamingQuery] = []

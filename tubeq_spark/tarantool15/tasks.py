@@ -126,17 +126,12 @@ def task15(task: Task, tube: Tube) -> Task15:
     return Task15(**seen | {"pri": priority_of(task.pri), "tube": tube.name})
 
 
-def old_pri(value: Any) -> int:
-    """Check a priority of the 1.5 dialect."""
-    allowed = "a whole number from 0 to 255 (the highest)"
-    return validation.count("pri", value, 0, 255, allowed)
-
-
 def put_options(
     delay: float | None, ttl: float | None, ttr: float | None, pri: int | None
 ) -> dict[str, Any]:
     """Check the options of a put, and convert them to those of `Tube.put`."""
-    priority = USUAL_PRI if pri is None else old_pri(pri)
+    allowed = "a whole number from 0 to 255 (the highest)"
+    priority = USUAL_PRI if pri is None else validation.count("pri", pri, 0, 255, allowed)
     # In 1.5, 0 means the default, and its clients send 0 for options that are not given.
     return {
         "delay": delay,
