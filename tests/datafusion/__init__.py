@@ -148,6 +148,8 @@ class DataFusionRenderer(Renderer):
                 if value is None:
                     return "CAST(NULL AS VARCHAR)"
                 return f"""'{value.replace("'", "''")}'"""
+            case Type.INT if value is not None:
+                return f"CAST({int(value)} AS INT)"
             case Type.DOUBLE if value is not None:
                 return f"CAST({float(value)!r} AS DOUBLE)"
             case Type.COUNTS if value is None:

@@ -16,8 +16,8 @@ from tubeq_spark.storage.statement import MOST_NAMED
 class Among(Expression):
     """Whether a value is one of many, which may include NULL for texts.
 
-    They are too many for the text of a query, so Spark gets them as a table. For a few values there is `In`; for
-    numbers both find the same rows.
+    They are too many for the text of a query, so Spark gets them as a table. For a few values there is `In`, which
+    is NULL for a NULL value; this is false.
     """
 
     part: Expression

@@ -40,7 +40,7 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
-from tubeq_spark.storage.expression import TRUE, row, small
+from tubeq_spark.storage.expression import TRUE, integer, row
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import COLUMNS, GateIncrements, PutsSeen, whole_segments
@@ -137,7 +137,7 @@ def reader_of(table: TubeTable) -> Callable[..., Case]:
 
 def reads(table: TubeTable) -> Iterator[Case]:
     case = reader_of(table)
-    low = row().pri > small(3)
+    low = row().pri > integer(3)
     yield case("of: all", TRUE)
     yield case("of: in order, with a limit", low, order=["pri"], limit=9)
     yield case("by_ids: none", [])

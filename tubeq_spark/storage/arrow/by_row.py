@@ -175,9 +175,7 @@ def _in(of: nodes.In, read: Read) -> bool | None:
     if left is None:
         return None
     values = [_literal(value, read) for value in of.values]
-    if left in values:
-        return not of.negated
-    return None if None in values else of.negated
+    return left in values or (None if None in values else False)
 
 
 def _case(of: nodes.Case, read: Read) -> Any:

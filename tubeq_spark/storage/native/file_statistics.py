@@ -56,7 +56,7 @@ def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
             return _combined([files_of(part, schema) for part in parts], all)
         case Call("OR", parts):
             return _combined([files_of(part, schema) for part in parts], any)
-        case In(Column(name), values, False):
+        case In(Column(name), values):
             return _one_of(name, values, schema)
         case Call(sign, (Column(name), Literal() as value)) if sign in _ASKS:
             return _between(name, sign, value, schema)

@@ -222,9 +222,8 @@ class Renderer:
                 return self.literal(literal)
             case nodes.Call(function, parts):
                 return self.call(function, parts)
-            case nodes.In(part, values, negated):
-                named = ", ".join(map(self.literal, values))
-                return f"{self.operand(part)} {'NOT ' * negated}IN ({named})"
+            case nodes.In(part, values):
+                return f"{self.operand(part)} IN ({', '.join(map(self.literal, values))})"
             case Among() as among:
                 return self.among(among)
             case nodes.Case(branches, other):
@@ -259,9 +258,6 @@ class Renderer:
         default = "" if other is None else f" ELSE {self.expression(other)}"
         return f"CASE {cases}{default} END"
 
-    def _number(self, value: int) -> str:
-        return self.literal(nodes.Literal(value, Type.BIGINT))
-
     def literal(self, literal: nodes.Literal) -> str:  # noqa: PLR0911  (one of each)
         """The text of a literal."""
         value: Any = literal.value
@@ -271,7 +267,7 @@ class Renderer:
             case Type.BIGINT:
                 return bigint(value)
             case Type.INT:
-                return str(int(value)) if literal.is_small else f"CAST({int(value)} AS INT)"
+                return str(int(value))
             case Type.STRING:
                 return string(value)
             case Type.DOUBLE:
@@ -291,10 +287,8 @@ class Renderer:
     def among(self, among: Among) -> str:
         """The text of a condition about many values."""
         wanted = pa.table({"wanted": array(list(among.values), ARROW_TYPES[among.type])})
-        source, part = self._source(wanted), self.expression(among.part)
-        if among.type is Type.STRING:
-            return f"EXISTS (SELECT 1 FROM {source} WHERE wanted <=> {part})"
-        return f"{part} IN (SELECT wanted FROM {source})"
+        part = self.expression(among.part)
+        return f"EXISTS (SELECT 1 FROM {self._source(wanted)} WHERE wanted <=> {part})"
 
     def aggregate(self, aggregate: Aggregate) -> str:
         """The text of an aggregate."""

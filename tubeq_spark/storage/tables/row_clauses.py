@@ -31,7 +31,6 @@ from tubeq_spark.storage.expression import (
     null,
     quotient,
     row,
-    small,
 )
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.tube_table import GONE, is_alive, lease_end
@@ -48,7 +47,7 @@ _TAKEN, _DELAYED = TaskState.TAKEN.value, TaskState.DELAYED.value
 _BURIED = TaskState.BURIED.value
 _T, _S = row("t"), row("s")
 #: One take.
-_COUNT = small(1)
+_COUNT = integer(1)
 #: The events of a change that buries a task which has used up its attempts.
 _BURYING = {"release": "bury release", "ttr": "ttr bury"}
 #: The events that happen at the `next_event` of a row.
@@ -191,7 +190,7 @@ def backoff_us(backoff: Backoff) -> Expression:
 
 def _by_attempts(values: Sequence[int]) -> Expression:
     """The value for the number of attempts. The last value is for all higher numbers, too."""
-    branches = [(_T.attempts <= small(n), value) for n, value in enumerate(values[:-1], 1)]
+    branches = [(_T.attempts <= integer(n), value) for n, value in enumerate(values[:-1], 1)]
     return case(*branches, other=values[-1])
 
 

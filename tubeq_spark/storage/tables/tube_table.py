@@ -29,7 +29,6 @@ from tubeq_spark.storage.expression import (
     null,
     quotient,
     row,
-    small,
 )
 from tubeq_spark.storage.query import Parts, Select, Struct, named, of_utubes, one_of
 from tubeq_spark.storage.rows import KEPT_KEY
@@ -161,7 +160,7 @@ class TubeTable:
                 of.state == state.value, of.next_event.is_null() | (of.next_event > at(now_us))
             )
             if over and state is TaskState.TAKEN:
-                holds &= of.owner.not_in(over)
+                holds &= ~of.owner.is_in(over)
             branches.append((holds, literal(state.value)))
         branches.append((~is_alive(now_us, of), null(Type.STRING)))
         branches += [(of.state == state.value, self._becomes(state, of)) for state in TIMERS]
@@ -242,7 +241,7 @@ class TubeTable:
             return near
         if self.order == AGED:
             return (of.rank < position.key) | ((of.rank == position.key) & near)
-        return (of.pri < small(position.key)) | ((of.pri == small(position.key)) & near)
+        return (of.pri < integer(position.key)) | ((of.pri == integer(position.key)) & near)
 
     @property
     def order_column(self) -> str:
@@ -271,7 +270,7 @@ class TubeTable:
             "claim": take_id,
             "state": literal(TaskState.TAKEN.value),
             "owner": literal(lease.owner),
-            "attempts": _T.attempts + small(1),
+            "attempts": _T.attempts + integer(1),
             "since": at(lease.at_us),
             "next_event": lease_end(lease, _T.ttr),
         } | self.noted(events)
