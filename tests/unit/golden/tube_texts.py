@@ -47,7 +47,7 @@ from tubeq_spark.storage.rows import COLUMNS, GateIncrements, PutsSeen, whole_se
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.gates import Gates, PutGate
-from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
+from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.user_condition import condition_of, shown
@@ -201,11 +201,12 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
     yield case("tiny_segments: of 7 rows", 7, 10, answers=[tiny])
     yield case("gone_segments: any")
     yield case("is_dropped: any", answers=[[{"value": 0}]])
-    found = {"due": None, "owners": ["session/1"], "gone": 0, "tiny": 0, "dropped": 0}
+    counts_of = dict.fromkeys(("n", "due", "gone", "dropped"), 0)
+    segments = [{"segment": 10, "owner": "session/1", **counts_of}]
     yield Case(
         "task_counts.waiting: of 7 rows",
         lambda made: waiting(made.engine, table, NOW, 7),
-        [[found]],
+        [segments],
     )
 
 
@@ -260,9 +261,9 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
     yield case("first: of sub-queues", COLUMNS, ready, 1, whole_utubes=True)
     for said, quotas in named().items():
         yield case(f"first_of_each: {said}", COLUMNS, ready, quotas)
-    counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
-    for (said, over), limit in product(OWNERS.items(), (None, 5)):
-        yield case(f"utubes: {said}, limit {limit}", NOW, over, limit, answers=[[counted]])
+    counted = {"utube": "plain", "state": "r", "n": 1, "oldest": NOW}
+    for said, over in OWNERS.items():
+        yield case(f"utubes: {said}", NOW, over, None, answers=[[counted]])
 
 
 # -- statements of tasks -------------------------------------------------------------------------------

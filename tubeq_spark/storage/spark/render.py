@@ -10,7 +10,7 @@ from tubeq_spark.clock import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, records
 from tubeq_spark.storage.expression import STALE, Expression, Type, all_of
-from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of
+from tubeq_spark.storage.query import Aggregate, Among, Select, Struct, Union
 from tubeq_spark.storage.spark.quoting import bigint, limited, moment, string
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
@@ -57,13 +57,16 @@ class Renderer:
         """The text of a query."""
         if isinstance(query, Union):
             return " UNION ALL ".join(map(self.query, query.selects))
-        text = f"SELECT {self.selected(query.columns)} FROM {self._from(query.table)}"
+        text = f"SELECT {self.selected(query.columns)} FROM {self.table(query.table)}"
         if query.where is not None:
             text += f" WHERE {self.expression(query.where)}"
         if query.by is not None:
-            text += f" GROUP BY {', '.join(self._keys(query))}"
+            places = {name: str(place) for place, name in enumerate(query.columns, 1)}
+            text += f" GROUP BY {', '.join(places.get(name, name) for name in query.by)}"
         if query.having is not None:
             text += f" HAVING {self.expression(query.having)}"
+        if query.quotas is not None:
+            text = self._firsts(query, text, query.quotas)
         if query.order:
             text += f" ORDER BY {self.order(query.order, descending=query.descending)}"
         return text if query.limit is None else f"{text} {limited(query.limit)}"
@@ -76,11 +79,6 @@ class Renderer:
         """The name of a table."""
         return name
 
-    def _from(self, table: str | Select | Firsts) -> str:
-        if isinstance(table, str):
-            return self.table(table)
-        return f"({self._firsts(table) if isinstance(table, Firsts) else self.query(table)})"
-
     def selected(self, columns: Mapping[str, Expression]) -> str:
         """The selected expressions with their names."""
         return ", ".join(
@@ -90,27 +88,19 @@ class Renderer:
             for name, value in columns.items()
         )
 
-    @staticmethod
-    def _keys(select: Select) -> list[str]:
-        """The columns of a GROUP BY; computed ones by their ordinals."""
-        keys = keys_of(select)
-        if all(isinstance(value, nodes.Column) for value in keys.values()):
-            return [*keys]
-        places = {name: str(place) for place, name in enumerate(select.columns, 1)}
-        return [places.get(name, name) for name in keys]
-
-    def _firsts(self, firsts: Firsts) -> str:
-        place = f"row_number() OVER (PARTITION BY utube ORDER BY {self.order(firsts.order)})"
-        usual = max(firsts.quotas.values())
+    def _firsts(self, query: Select, rows: str, quotas: Mapping[str | None, int]) -> str:
+        """The first rows of each sub-queue among the rows of a text."""
+        place = f"row_number() OVER (PARTITION BY utube ORDER BY {self.order(query.order)})"
+        usual = max(quotas.values())
         others = "".join(
             f"WHEN utube <=> {string(utube)} THEN {quota} "
-            for utube, quota in firsts.quotas.items()
+            for utube, quota in quotas.items()
             if quota != usual
         )
         quota = f"CASE {others}ELSE {usual} END" if others else str(usual)
         return (
-            f"SELECT * FROM (SELECT *, {place} AS tubeq_place FROM ({self.query(firsts.rows)})) "
-            f"WHERE tubeq_place <= {quota}"
+            f"SELECT {', '.join(query.columns)} FROM (SELECT *, {place} AS tubeq_place "
+            f"FROM ({rows})) WHERE tubeq_place <= {quota}"
         )
 
     # -- statements ---------------------------------------------------------------------------
@@ -292,8 +282,6 @@ class Renderer:
 
     def aggregate(self, aggregate: Aggregate) -> str:
         """The text of an aggregate."""
-        if aggregate.part is None:
-            return "count(*)"
         part = self.expression(aggregate.part)
         if aggregate.by is not None:
             part += f", {self.expression(aggregate.by)}"

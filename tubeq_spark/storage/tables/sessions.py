@@ -90,7 +90,7 @@ class Sessions(KeyedTable):
 
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, with the moments by their own clocks."""
-        columns = {"session": _ROW.session, "last": micros(greatest(_ROW.at))}
+        columns = {"session": _ROW.session, "last": greatest(micros(_ROW.at))}
         by_session = Select(self._table, columns, _IS_MEMBER, ["session"])
         rows = self._engine.rows(replace(by_session, order=["last"], descending=True, limit=limit))
         return {each["session"]: each["last"] for each in rows}

@@ -11,10 +11,10 @@ from tubeq_spark.clock import of_us
 from tubeq_spark.model.ids import is_id, within
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.payloads.shown_table import shown_table
-from tubeq_spark.storage.expression import literal, micros, row
+from tubeq_spark.storage.arrow.select import answer
+from tubeq_spark.storage.expression import case, micros, row
 from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.query import (
-    Firsts,
     Select,
     Struct,
     count,
@@ -149,10 +149,9 @@ class TubeReader:
         quotas: Mapping[str | None, int],
     ) -> pa.Table:
         """The first tasks of some sub-queues that match a condition, in the tube's order."""
-        table = self._table
-        rows = table.select(columns, where & table.is_of(quotas), skips=WHOLE_UTUBES)
-        firsts = Firsts(rows, table.order, quotas)
-        select = Select(firsts, named(*columns), order=table.order)
+        order, where = self._table.order, where & self._table.is_of(quotas)
+        parts: Parts = {"order": order, "skips": WHOLE_UTUBES, "quotas": quotas}
+        select = self._table.select(columns, where, **parts)
         return self.engine.arrow(select, sum(quotas.values()))
 
     def first_of_utubes(
@@ -244,20 +243,24 @@ class TubeReader:
             limit: The most sub-queues, those with the most tasks first; `None` is all.
         """
         state = self._table.state(now_us, over)
-        tasks = self._table.select(
-            {"utube": _ROW.utube, "created": _ROW.created, "state": state},
-            state.is_in(of.value for of in COUNTED.values()),
-            skips=(),
+        values = {"state": state, "n": count(), "oldest": least(micros(_ROW.created))}
+        counted = state.is_in(of.value for of in COUNTED.values())
+        groups = self._table.select(
+            {"utube": _ROW.utube, **values}, counted, by=["utube", "state"], skips=()
         )
         columns = {
             "utube": _ROW.utube,
-            **{name: count_if(_ROW.state == of.value) for name, of in COUNTED.items()},
-            "oldest": micros(least(_ROW.created)),
+            **{
+                name: total(case((_ROW.state == of.value, _ROW.n), other=0))
+                for name, of in COUNTED.items()
+            },
+            "oldest": least(_ROW.oldest),
             # The negated number of tasks, because all columns of this order ascend.
-            "below_zero": total(literal(-1)),
+            "below_zero": total(_ROW.n * -1),
         }
         order = ["below_zero", "oldest", "utube"]
-        found = self.engine.rows(Select(tasks, columns, by=["utube"], order=order, limit=limit))
+        utubes = Select("", columns, by=["utube"], order=order, limit=limit)
+        found = answer(utubes, self.engine.arrow(groups)).to_pylist()
         return [
             UtubeCounts(
                 utube=each["utube"],
