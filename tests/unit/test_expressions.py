@@ -183,13 +183,13 @@ def test_value_when_parts_are_null_or_the_last_of_their_kind_is_as_in_sql(said: 
 
 #: What only Arrow computes.
 BY_ARROW = {
-    *("lower", "length", "before", "seconds", "a number", "no number", "counts"),
+    *("lower", "length", "before", "seconds", "a number", "no number"),
     *("like", "like a part", "like an escaped sign", "like a rare character"),
     *("among", "among NULL", "not among NULL", "among numbers", "mapped"),
 }
 
 
-@pytest.mark.parametrize("said", [*TRUTHS, *OTHERS])
+@pytest.mark.parametrize("said", sorted({*TRUTHS, *OTHERS} - {"counts"}))
 def test_value_when_it_is_computed_row_by_row_is_the_same(said: str) -> None:
     expression, expected = (TRUTHS | OTHERS)[said]
     rows = FewRows(ROWS)

@@ -5,12 +5,13 @@ The rules say which change of its row each operation may make, at which moment, 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.columns import array, repeated
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.statement import PUTS
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
@@ -90,16 +91,8 @@ def changed(before: pa.Table, after: pa.Table) -> tuple[list[Row], list[Row]]:
         before: The rows of tasks in the files that it removed.
         after: The rows of tasks in the files that it added.
     """
-    counted = [
-        rows.append_column("n", repeated(n, pa.int64(), rows.num_rows))
-        for rows, n in ((before, -1), (after, 1))
-    ]
-    net = pa.concat_tables(counted).group_by(SCHEMA.names, use_threads=False)
-    removed, added = list[Row](), list[Row]()
-    table = net.aggregate([("n", "sum")]).select([*SCHEMA.names, "n_sum"])
-    for *values, n in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        (added if n > 0 else removed).extend([Row._make(values)] * abs(n))
-    return removed, added
+    there, then = Counter(rows_of(before)), Counter(rows_of(after))
+    return [*(there - then).elements()], [*(then - there).elements()]
 
 
 # -- the rules of one task ----------------------------------------------------------------------------

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.payloads.arrow_values import places as all_places
 from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few
 from tubeq_spark.storage.arrow.columns import (
     array,
     flat,
     kept,
-    numbers_from_0,
     places_in_order,
     repeated,
     scalar,
     taken,
 )
-from tubeq_spark.storage.arrow.evaluate import column, evaluate, of_table
+from tubeq_spark.storage.arrow.evaluate import column, evaluate, holds, of_table
 from tubeq_spark.storage.expression import TRUE, Column
 from tubeq_spark.storage.query import (
     Aggregate,
@@ -173,11 +173,7 @@ def matching(rows: pa.Table, where: Expression | None) -> pa.Table:
         with suppress(NotByRowError):
             few = FewRows(rows).where(where)
             return kept(rows, array(few, pa.int64()))
-    found = evaluate(where, of_table(rows))
-    if isinstance(found, pa.Scalar):
-        return rows if found.as_py() else rows.slice(0, 0)
-    # A NULL counts as false.
-    return kept(rows, pc.indices_nonzero(found))
+    return kept(rows, pc.indices_nonzero(holds(where, of_table(rows), rows.num_rows)))
 
 
 # -- rows --------------------------------------------------------------------------------------------
@@ -217,7 +213,7 @@ def _firsts(rows: pa.Table, order: Sequence[str], most: Mapping[str | None, int]
     counts = pc.value_counts(number)
     ends = pc.cumulative_sum(counts.field("counts"))
     starts = pc.subtract(ends, counts.field("counts"))
-    before = pc.subtract(numbers_from_0(rows.num_rows), starts.take(number))
+    before = pc.subtract(all_places(rows.num_rows), starts.take(number))
     within = pc.less(before, array(quotas, pa.int64()).take(number))
     chosen = places.filter(within)
     return taken(rows, taken(chosen, pc.sort_indices(chosen)))

@@ -85,7 +85,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:
             sets = _given_back(table, change)
         case Touch(_, increment_us):
             sets = {
-                "next_event": _plus_us(_T.next_event, increment_us, LAST_US),
+                "next_event": _plus_us(_T.next_event, increment_us),
                 "ttl": _grown(_T.ttl, increment_us),
                 "ttr": _grown(_T.ttr, increment_us),
                 "expires_at": _end_of_life(increment_us),
@@ -128,12 +128,14 @@ def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
 
 def _delayed(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
     worn = table.is_worn(_T)
-    amount: int | Expression | None
+    amount: int | Expression
     if isinstance(change.delay_us, Backoff):
         amount = backoff_us(change.delay_us)
         due: Expression = moment(literal(change.now_us) + amount)
     else:
-        amount, due = change.delay_us, at(plus(change.now_us, change.delay_us))
+        # A delay without an end makes a ttl without one, as a hundred years do.
+        amount = FOREVER_US if change.delay_us is None else change.delay_us
+        due = at(plus(change.now_us, change.delay_us))
     grown, end = _grown(_T.ttl, amount), _end_of_life(amount)
     return {
         **_nobodys(),
@@ -198,26 +200,22 @@ def _remainder(part: Expression) -> Expression:
     return part - quotient(part, PRIME) * PRIME
 
 
-def _plus_us(column: Column, amount_us: int | Expression, last_us: int) -> Expression:
+def _plus_us(column: Column, amount_us: int | Expression) -> Expression:
     """A time plus microseconds; never if the sum is too large."""
     moved = micros(column) + amount_us
-    return case((moved <= last_us, moment(moved)))
+    return case((moved <= LAST_US, moment(moved)))
 
 
-def _grown(column: Column, amount_us: int | Expression | None) -> Expression:
+def _grown(column: Column, amount_us: int | Expression) -> Expression:
     """A duration plus microseconds; a hundred years or more is never."""
-    if amount_us is None:
-        return null(Type.BIGINT)
     longer = column + amount_us
     return case((longer < FOREVER_US, longer))
 
 
-def _end_of_life(amount_us: int | Expression | None) -> Expression:
+def _end_of_life(amount_us: int | Expression) -> Expression:
     """The end of a ttl that grows."""
-    if amount_us is None:
-        return null(Type.TIMESTAMP)
     longer = _T.ttl + amount_us < FOREVER_US
-    return case((longer, _plus_us(_T.expires_at, amount_us, LAST_US)))
+    return case((longer, _plus_us(_T.expires_at, amount_us)))
 
 
 # -- notes for the change feed ------------------------------------------------------------------------
