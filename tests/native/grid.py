@@ -29,12 +29,7 @@ from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import Statement
 from tubeq_spark.storage.tables.schema import new_registry, new_sessions, new_tube_table
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
-from tubeq_spark.storage.tables.tube_table import (
-    GATES,
-    PUT_GATE,
-    UTUBE_ROWS,
-    TubeTable,
-)
+from tubeq_spark.storage.tables.tube_table import GATES, PUT_GATE, UTUBE_ROWS, TubeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

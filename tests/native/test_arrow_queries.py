@@ -16,14 +16,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow import by_row
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer
-from tubeq_spark.storage.expression import (
-    FAIL,
-    FALSE,
-    case,
-    integer,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, FALSE, case, integer, literal, row
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import (

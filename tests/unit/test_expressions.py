@@ -349,7 +349,7 @@ def test_file_when_it_has_a_row_of_a_condition_is_never_skipped(seed: int) -> No
 @pytest.mark.parametrize(
     ("condition", "is_read"),
     [
-        (None, True),
+        (TRUE, True),
         (R.id == 1, True),
         (R.id == 4, False),
         (R.id < 1, False),
@@ -372,7 +372,7 @@ def test_file_when_it_has_a_row_of_a_condition_is_never_skipped(seed: int) -> No
     ],
 )
 def test_file_when_its_statistics_exclude_a_condition_is_skipped(
-    condition: Expression | None, is_read: bool
+    condition: Expression, is_read: bool
 ) -> None:
     columns = [[5, 5], [1, 3], [2, 2], [None, None], [2_000_001, 3_000_000], [0, 0]]
     arrays = [nested(values, f.type) for values, f in zip(columns, FILES, strict=True)]

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from tubeq_spark import InvalidOptionError
 from tubeq_spark.clock import to_us
 from tubeq_spark.storage import location
-from tubeq_spark.storage.expression import (
-    TRUE,
-    Call,
-    Literal,
-    Type,
-    at,
-    integer,
-    literal,
-    null,
-)
+from tubeq_spark.storage.expression import TRUE, Call, Literal, Type, at, integer, literal, null
 from tubeq_spark.storage.spark import quoting, render
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.user_condition import condition_of, shown

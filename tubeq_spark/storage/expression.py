@@ -260,8 +260,8 @@ def case(*branches: tuple[Expression, Value], other: Value | None = None) -> Exp
 
 
 def all_of(*parts: Expression) -> Expression:
-    """All of at least one condition hold."""
-    return _joined("AND", parts)
+    """All of some conditions hold. Only these are named that do not always hold."""
+    return _joined("AND", [part for part in parts if part is not TRUE] or [TRUE])
 
 
 def any_of(*parts: Expression) -> Expression:

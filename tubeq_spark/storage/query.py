@@ -90,10 +90,10 @@ class Select:
     Attributes:
         table: The table's SQL name.
         columns: The selected expressions by name, over the table's columns (without an alias).
-        where: The condition for rows; `None` is all rows.
+        where: The condition for rows.
         by: The columns to group by, selected ones or the table's. `None`: all rows are one group if an aggregate is
             selected; otherwise rows are not grouped.
-        having: The condition for groups, over selected columns; `None` is all groups.
+        having: The condition for groups, over selected columns.
         order: The columns to sort by: selected ones, or the table's if rows are not grouped.
         limit: The most rows; `None` is all.
         descending: Whether the order descends.
@@ -106,9 +106,9 @@ class Select:
 
     table: str
     columns: Mapping[str, Expression]
-    where: Expression | None = None
+    where: Expression = nodes.TRUE
     by: Sequence[str] | None = None
-    having: Expression | None = None
+    having: Expression = nodes.TRUE
     order: Sequence[str] = ()
     limit: int | None = None
     descending: bool = False
@@ -120,7 +120,7 @@ class Parts(TypedDict, total=False):
     """The optional parts of a `Select`."""
 
     by: Sequence[str] | None
-    having: Expression | None
+    having: Expression
     order: Sequence[str]
     limit: int | None
     descending: bool

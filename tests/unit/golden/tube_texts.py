@@ -28,16 +28,7 @@ from tests.unit.golden.sample_values import (
     table_of,
 )
 from tubeq_spark.clock import US
-from tubeq_spark.model.changes import (
-    Become,
-    Change,
-    Due,
-    Every,
-    GiveBack,
-    Move,
-    Remove,
-    Which,
-)
+from tubeq_spark.model.changes import Become, Change, Due, Every, GiveBack, Move, Remove, Which
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.storage.arrow.columns import table_of as table_of_rows
 from tubeq_spark.storage.expression import TRUE, integer, row

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.select import answer
-from tubeq_spark.storage.expression import Column
+from tubeq_spark.storage.expression import TRUE, Column
 from tubeq_spark.storage.query import (
     Aggregate,
     Function,
@@ -52,7 +52,7 @@ def answer_by_parts(query: Select, schema: pa.Schema, parts: Parts) -> pa.Table:
 def columns_read(query: Select) -> list[str]:
     """The columns that a query reads of its table."""
     found = {*query.order, *(query.by or ())} - {*query.columns}
-    for value in (*query.columns.values(), *([] if query.where is None else [query.where])):
+    for value in (*query.columns.values(), query.where):
         found |= column_names_in(value)
     return sorted(found)
 
@@ -119,7 +119,7 @@ def _fold_of(query: Select) -> _Fold:
         # This reads the columns of all rows at once, because such queries are over small tables.
         columns = named(*columns_read(query))
         rows = Select(query.table, columns, query.where)
-        return _Fold(rows, Select("", columns), replace(query, table="", where=None))
+        return _Fold(rows, Select("", columns), replace(query, table="", where=TRUE))
     return _groups(query, aggregates)
 
 
@@ -129,7 +129,7 @@ def _rows(query: Select) -> _Fold:
     more = {name: Column(name) for name in query.order if name not in columns}
     each = replace(query, columns={**query.columns, **more})
     all_columns = {**columns, **more}
-    merged = replace(each, table="", columns=all_columns, where=None)
+    merged = replace(each, table="", columns=all_columns, where=TRUE)
     bounded = bool(query.order) and not query.descending and query.quotas is None
     limit = query.limit if bounded or not query.order else None
     last = Select("", columns) if more else None
@@ -145,7 +145,7 @@ def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
         query,
         columns={**keys, **aggregates},
         by=by,
-        having=None,
+        having=TRUE,
         order=(),
         limit=None,
     )

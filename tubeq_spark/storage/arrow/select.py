@@ -24,13 +24,7 @@ from tubeq_spark.storage.arrow.columns import (
 )
 from tubeq_spark.storage.arrow.evaluate import column, evaluate, holds, of_table
 from tubeq_spark.storage.expression import TRUE, Column
-from tubeq_spark.storage.query import (
-    Aggregate,
-    Function,
-    Select,
-    Struct,
-    has_aggregates,
-)
+from tubeq_spark.storage.query import Aggregate, Function, Select, Struct, has_aggregates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -165,9 +159,9 @@ def answer(query: Select, rows: pa.Table) -> pa.Table:
     return _grouped(query, rows) if has_aggregates(query) else _plain(query, rows)
 
 
-def matching(rows: pa.Table, where: Expression | None) -> pa.Table:
+def matching(rows: pa.Table, where: Expression) -> pa.Table:
     """The rows for which a condition holds. Raises as `answer` does."""
-    if where is None or not rows.num_rows:
+    if where is TRUE or not rows.num_rows:
         return rows
     if are_few(rows.num_rows):
         with suppress(NotByRowError):

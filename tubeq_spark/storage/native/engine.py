@@ -15,12 +15,7 @@ from tubeq_spark.model.validation import no_queue
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.engine import Engine
-from tubeq_spark.storage.location import (
-    TUBES,
-    Location,
-    local_directory,
-    refuse_mounts,
-)
+from tubeq_spark.storage.location import TUBES, Location, local_directory, refuse_mounts
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
@@ -185,8 +180,7 @@ def _readable(
             raise table.bad_files.refusal(file)
         return query, newest
     readable = left_out(newest.beside(bad), query.skips)
-    where = readable if query.where is None else query.where & readable
-    return replace(query, where=where), newest.without(bad)
+    return replace(query, where=query.where & readable), newest.without(bad)
 
 
 def _finds_bad(query: Select, table: PlainTable, bad: Sequence[DataFile]) -> bool:

@@ -58,12 +58,12 @@ class Renderer:
         if isinstance(query, Union):
             return " UNION ALL ".join(map(self.query, query.selects))
         text = f"SELECT {self.selected(query.columns)} FROM {self.table(query.table)}"
-        if query.where is not None:
+        if query.where is not nodes.TRUE:
             text += f" WHERE {self.expression(query.where)}"
         if query.by is not None:
             places = {name: str(place) for place, name in enumerate(query.columns, 1)}
             text += f" GROUP BY {', '.join(places.get(name, name) for name in query.by)}"
-        if query.having is not None:
+        if query.having is not nodes.TRUE:
             text += f" HAVING {self.expression(query.having)}"
         if query.quotas is not None:
             text = self._firsts(query, text, query.quotas)
@@ -114,15 +114,13 @@ class Renderer:
         DELETE of whole partitions still changes only metadata. No optimiser simplifies the condition.
         """
         by = nodes.Column(statement.by, "t")
-        conditions: list[Expression] = [*statement.on]
+        condition = all_of(*statement.on, statement.where)
         if statement.reads:
             kind = _KINDS.get(statement.by, Type.BIGINT)
-            conditions.insert(0, by.is_in(nodes.Literal(value, kind) for value in statement.reads))
-        if statement.where is not None:
-            conditions.append(statement.where)
+            condition = by.is_in(nodes.Literal(of, kind) for of in statement.reads) & condition
         where = f"CAST({self.expression(by)} AS STRING) <> {{note}}"
-        if conditions:
-            where += f" AND {self._part(all_of(*conditions))}"
+        if condition is not nodes.TRUE:
+            where += f" AND {self._part(condition)}"
         if statement.removes_partitions:
             return f"DELETE FROM {statement.table} t WHERE {where}"
         clauses = [*map(self._change, statement.changes), *map(self._insert, statement.inserts)]
@@ -142,9 +140,7 @@ class Renderer:
         return f"WHEN NOT MATCHED{self._when(clause)} THEN INSERT ({', '.join(sets)}) VALUES ({values})"
 
     def _when(self, clause: Clause) -> str:
-        if clause.when is None:
-            return ""
-        return f" AND {self._part(clause.when)}"
+        return "" if clause.when is nodes.TRUE else f" AND {self._part(clause.when)}"
 
     def using(self, statement: Statement) -> str:
         """The source of a statement."""

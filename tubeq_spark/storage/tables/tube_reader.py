@@ -12,26 +12,12 @@ from tubeq_spark.model.ids import is_id, within
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.payloads.shown_table import shown_table
 from tubeq_spark.storage.arrow.select import answer
-from tubeq_spark.storage.expression import case, micros, row
+from tubeq_spark.storage.expression import TRUE, case, micros, row
 from tubeq_spark.storage.log.actions import DamagedFileError
-from tubeq_spark.storage.query import (
-    Select,
-    Struct,
-    count,
-    count_if,
-    greatest,
-    least,
-    named,
-    total,
-)
+from tubeq_spark.storage.query import Select, Struct, count, count_if, greatest, least, named, total
 from tubeq_spark.storage.rows import COLUMNS, DueGroup, KeptKeys, stored_tasks
 from tubeq_spark.storage.tables import counts
-from tubeq_spark.storage.tables.tube_table import (
-    SEGMENT_0,
-    WHOLE_UTUBES,
-    is_alive,
-    slot,
-)
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, WHOLE_UTUBES, is_alive, slot
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -206,7 +192,7 @@ class TubeReader:
     def counts(
         self,
         by: str,
-        where: Expression | None = None,
+        where: Expression = TRUE,
         *,
         limit: int | None = None,
         skips: Sequence[str] | None = None,
@@ -215,15 +201,14 @@ class TubeReader:
 
         Args:
             by: The column.
-            where: The condition; `None` is all tasks.
+            where: The condition.
             limit: The most values, those with the most tasks; `None` is all.
             skips: As in the query.
         """
         parts: Parts = {"skips": skips}
         if limit is not None:
             parts |= {"order": ["n", by], "descending": True, "limit": limit}
-        mine = self._table.mine() if where is None else self._table.mine() & where
-        found = self._by([by], {"n": count()}, mine, **parts)
+        found = self._by([by], {"n": count()}, self._table.mine() & where, **parts)
         return {each[by]: each["n"] for each in found}
 
     def owners(self, limit: int) -> list[str]:
