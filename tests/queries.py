@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.storage.expression import TRUE
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.query import Select, count, named
 
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def select(
-    table: str, *columns: str, where: Expression | None = None, order: Sequence[str] = ()
+    table: str, *columns: str, where: Expression = TRUE, order: Sequence[str] = ()
 ) -> Select:
     """Some columns of a table's rows."""
     return Select(table, named(*columns), where, order=order)
 
 
-def counted(table: str, where: Expression | None = None) -> Select:
+def counted(table: str, where: Expression = TRUE) -> Select:
     """How many rows a table has, as `n`."""
     return Select(table, {"n": count()}, where)
 

@@ -148,6 +148,8 @@ class DataFusionRenderer(Renderer):
                 if value is None:
                     return "CAST(NULL AS VARCHAR)"
                 return f"""'{value.replace("'", "''")}'"""
+            case Type.INT if value is not None:
+                return f"CAST({int(value)} AS INT)"
             case Type.DOUBLE if value is not None:
                 return f"CAST({float(value)!r} AS DOUBLE)"
             case Type.COUNTS if value is None:
@@ -177,18 +179,13 @@ class DataFusionRenderer(Renderer):
 
     def aggregate(self, aggregate: Aggregate) -> str:
         """A value for each group of rows."""
-        if aggregate.part is None:
-            return "count(*)"
         part = self.expression(aggregate.part)
         match aggregate.function:
-            case Function.COUNT_IF:
+            case Function.COUNT:
                 return f"count(*) FILTER (WHERE {part})"
             case Function.MAX_BY if aggregate.by is not None:
                 by = self.expression(aggregate.by)
                 # Rows without a measure do not count, even if no row has one.
                 return f"first_value({part} ORDER BY {by} DESC) FILTER (WHERE {by} IS NOT NULL)"
-            case Function.COLLECT:
-                chosen = f"array_agg(DISTINCT {part}) FILTER (WHERE {part} IS NOT NULL)"
-                return f"coalesce({chosen}, make_array())"
             case _:
                 return super().aggregate(aggregate)

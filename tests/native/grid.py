@@ -24,17 +24,12 @@ from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.storage.location import TUBES as REGISTRY
-from tubeq_spark.storage.query import Firsts, Select, Union
+from tubeq_spark.storage.query import Select, Union
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import Statement
 from tubeq_spark.storage.tables.schema import new_registry, new_sessions, new_tube_table
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
-from tubeq_spark.storage.tables.tube_table import (
-    GATES,
-    PUT_GATE,
-    UTUBE_ROWS,
-    TubeTable,
-)
+from tubeq_spark.storage.tables.tube_table import GATES, PUT_GATE, UTUBE_ROWS, TubeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,18 +113,12 @@ def table_of_tube() -> TubeTable:
 
 def table_of(part: Select | Statement) -> str:
     """The name that `Place` has for the table which a query or a statement is about."""
-    if isinstance(part, Select) and not isinstance(part.table, str):
-        return table_of(part.table.rows if isinstance(part.table, Firsts) else part.table)
-    return _TABLES.get(str(part.table), "tube")
+    return _TABLES.get(part.table, "tube")
 
 
 def about(part: T, table: str) -> T:
     """A query or a statement, about another table."""
-    if isinstance(part, Statement) or isinstance(part.table, str):
-        return replace(part, table=table)
-    if isinstance(part.table, Firsts):
-        return replace(part, table=replace(part.table, rows=about(part.table.rows, table)))
-    return replace(part, table=about(part.table, table))
+    return replace(part, table=table)
 
 
 # -- the rows ----------------------------------------------------------------------------------------

@@ -16,21 +16,11 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow import by_row
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer
-from tubeq_spark.storage.expression import (
-    FAIL,
-    FALSE,
-    case,
-    integer,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, FALSE, case, integer, literal, row
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import (
-    Aggregate,
-    Function,
     Select,
-    collected,
     count,
     count_if,
     greatest,
@@ -140,7 +130,6 @@ def test_queries_of_the_cases_when_asked_find_rows_of_each_table(
 
 LONG = R.ttl > 5
 GROUPS: dict[str, dict[str, Any]] = {
-    "values": {"columns": {"n": Aggregate(Function.COUNT, R.utube)}},
     "sum": {"columns": {"n": total(R.pri)}},
     "sum of no rows": {"columns": {"n": total(R.pri)}, "where": FALSE},
     "moments": {"columns": {"a": least(R.next_event), "b": greatest(R.next_event)}},
@@ -159,8 +148,6 @@ GROUPS: dict[str, dict[str, Any]] = {
     "by a condition": {"columns": {"k": LONG, "n": count()}, "by": ["k"]},
     "by a moment": {"columns": {"k": R.next_event, "n": count()}, "by": ["k"]},
     "by what is not selected": {"columns": {"n": count()}, "by": ["utube", "state"]},
-    "collected": {"columns": {"x": collected(R.owner)}},
-    "collected of none": {"columns": {"x": collected(R.owner)}, "where": FALSE},
     "the last": {"columns": {"x": last_by(R.owner, R.task_id)}, "by": ["state"]},
     "the last of NULLs": {"columns": {"x": last_by(R.state, case((FALSE, R.ttl)))}},
     "in two orders": {
@@ -210,9 +197,6 @@ OTHERS: dict[str, tuple[Select, str]] = {
     "a column that is not there": (Select("", named("unknown")), "unknown"),
     "an order by a column that is not there": (
         Select("", {"x": R.pri}, order=["unknown"]), "unknown",
-    ),
-    "an order by a computed column": (
-        Select("", {"task_id": literal(0) - R.task_id}, order=["task_id"]), "computed task_id",
     ),
     "an INT that is none": (Select("", {"x": integer(2**31)}), "greater than maximum"),
     "a BIGINT that is none": (Select("", {"x": literal(2**63)}), "too big"),

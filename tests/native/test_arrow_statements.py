@@ -97,7 +97,7 @@ def merge(
     changes: Sequence[Clause],
     values: Sequence[Sequence[Any]],
     inserts: Sequence[Clause] = (),
-    where: Expression | None = None,
+    where: Expression = TRUE,
 ) -> Statement:
     """A statement over tasks, of a source of ids and sub-queues."""
     named = table_of(values, {"task_id": pa.int64(), "utube": pa.string()})
@@ -116,20 +116,19 @@ SOME = tasks((1, "a"), (2, None), (3, "b"), (None, "a"))
 @pytest.mark.parametrize(
     ("on", "where", "expected"),
     {
-        "the same": (BY_NAME, None, [1, 2, None]),
+        "the same": (BY_NAME, TRUE, [1, 2, None]),
         "both keys": ([*BY_NAME, T.task_id == S.task_id], T.task_id.is_not_null(), [1]),
         "also a condition": (BY_NAME, T.task_id <= 1, [1]),
         "a key of two columns of the table": (
-            [case((T.task_id == 2, "a"), other=T.utube).same_as(S.utube)], None, [1, 2, None],
+            [case((T.task_id == 2, "a"), other=T.utube).same_as(S.utube)], TRUE, [1, 2, None],
         ),
-        "a condition that always holds": (BY_NAME, TRUE, [1, 2, None]),
         "a condition that never holds": (BY_NAME, FALSE, []),
         "a condition that is NULL": (BY_NAME, null(Type.BOOLEAN), []),
         "no key": ([], T.utube == "a", [1, None]),
     }.values(),
 )  # fmt: skip
 def test_rows_when_keys_are_null_match_as_in_sql(
-    on: Sequence[Call], where: Expression | None, expected: list[int | None]
+    on: Sequence[Call], where: Expression, expected: list[int | None]
 ) -> None:
     source = [(1, "a"), (None, None)] if on else [(1, "a")]
     assert changed(merge(on, MOVE, source, where=where), SOME).moved == expected

@@ -30,7 +30,7 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.expression import FAIL, row
+from tubeq_spark.storage.expression import FAIL, TRUE, row
 from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -94,7 +94,7 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
 
     assert rows_after([fails, moves], GRID) == [replace(each, segment=9) for each in GRID]
     with pytest.raises(NotByArrowError, match="Fail"):
-        rows_after([replace(fails, when=None)], GRID)
+        rows_after([replace(fails, when=TRUE)], GRID)
 
 
 def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Days of the first and the last date that Python knows, from 1970 on.
 _FIRST_DAY, _LAST_DAY = FIRST_US // 86_400_000_000, LAST_US // 86_400_000_000
 
+#: Made without a value of Python, for which pyarrow would import pandas.
+_ONE = pa.nulls(1).is_null().cast(pa.int64())[0]
 #: For each type of views, the plain type with the same values.
 _OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
@@ -36,7 +38,7 @@ def decoded(values: pa.DictionaryArray) -> pa.Array:
 
 def places(size: int) -> Any:
     """The positions of rows: 0, 1, 2, ..."""
-    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
+    return pc.subtract(pc.cumulative_sum(pa.repeat(_ONE, size)), _ONE)
 
 
 def map_entries(values: pa.Array) -> pa.Array:

@@ -114,9 +114,8 @@ class PutTable:
     def with_new_keys(self, there: pa.ChunkedArray) -> PutTable:
         """The rows without a key, and the first row with each key that is not in `there`."""
         keys = self.options["unique"]
-        place = places(len(keys))
-        each = pa.table({"key": keys, "place": place}).group_by("key").aggregate([("place", "min")])
-        firsts = pc.is_in(place, value_set=each.column("place_min").combine_chunks())
+        first_places = pc.index_in(keys.unique(), value_set=keys.combine_chunks())
+        firsts = pc.is_in(places(len(keys)), value_set=first_places.cast(pa.int64()))
         is_there = pc.is_in(keys, value_set=there.combine_chunks(), skip_nulls=True)
         kept = pc.or_(pc.is_null(keys), pc.and_not(firsts, is_there))
         options = {name: column.filter(kept) for name, column in self.options.items()}

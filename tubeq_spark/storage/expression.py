@@ -97,10 +97,6 @@ class Expression:
         """Whether the value is one of at least one literal."""
         return In(self, tuple(map(_literal, values)))
 
-    def not_in(self, values: Iterable[Value]) -> In:
-        """Whether the value is none of at least one literal."""
-        return In(self, tuple(map(_literal, values)), negated=True)
-
 
 #: An expression, or a Python value that stands for a literal.
 Value: TypeAlias = Expression | int | str | bool
@@ -121,12 +117,10 @@ class Literal(Expression):
     Attributes:
         value: The value; moments are microseconds since 1970.
         type: Its type.
-        is_small: Whether SQL writes the INT as a plain number, which Delta compares with file statistics.
     """
 
     value: int | float | str | bool | Mapping[str, int] | None
     type: Type
-    is_small: bool = False
 
 
 class Call(Expression):
@@ -145,12 +139,6 @@ class Call(Expression):
     def __init__(self, function: str, *parts: Expression) -> None:
         self.function, self.parts = function, parts
 
-    def __invert__(self) -> Call:
-        opposite = _OPPOSITES.get(self.function)
-        return Call("NOT", self) if opposite is None else Call(opposite, *self.parts)
-
-
-_OPPOSITES = {"IS NULL": "IS NOT NULL", "IS NOT NULL": "IS NULL"}
 
 #: The greatest of some values, ignoring NULLs; NULL if all are NULL.
 greatest_of = partial(Call, "greatest")
@@ -178,11 +166,10 @@ def like(part: Expression, pattern: str) -> Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class In(Expression):
-    """Whether a value is one of some literals, or none of them."""
+    """Whether a value is one of some literals."""
 
     part: Expression
     values: tuple[Literal, ...]
-    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,11 +237,6 @@ def integer(value: int | None) -> Literal:
     return Literal(value, Type.INT)
 
 
-def small(value: int) -> Literal:
-    """An INT literal that Delta can compare with file statistics."""
-    return Literal(value, Type.INT, is_small=True)
-
-
 def real(value: float) -> Literal:
     """A DOUBLE literal, which is finite."""
     if not math.isfinite(value):
@@ -278,8 +260,8 @@ def case(*branches: tuple[Expression, Value], other: Value | None = None) -> Exp
 
 
 def all_of(*parts: Expression) -> Expression:
-    """All of at least one condition hold."""
-    return _joined("AND", parts)
+    """All of some conditions hold. Only these are named that do not always hold."""
+    return _joined("AND", [part for part in parts if part is not TRUE] or [TRUE])
 
 
 def any_of(*parts: Expression) -> Expression:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypedDict
 
@@ -16,8 +16,8 @@ from tubeq_spark.storage.statement import MOST_NAMED
 class Among(Expression):
     """Whether a value is one of many, which may include NULL for texts.
 
-    They are too many for the text of a query, so Spark gets them as a table. For a few values there is `In`; for
-    numbers both find the same rows.
+    They are too many for the text of a query, so Spark gets them as a table. For a few values there is `In`, which
+    is NULL for a NULL value; this is false.
     """
 
     part: Expression
@@ -35,15 +35,13 @@ class Struct(Expression):
 class Function(StrEnum):
     """An aggregate over the rows of a group."""
 
-    COUNT = "count"
-    COUNT_IF = "count_if"
+    #: The number of rows for which a condition holds.
+    COUNT = "count_if"
     MIN = "min"
     MAX = "max"
     SUM = "sum"
     #: The value of the row whose `by` is the greatest.
     MAX_BY = "max_by"
-    #: Each value once, in any order, without NULL.
-    COLLECT = "collect_set"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,18 +49,18 @@ class Aggregate(Expression):
     """A value for each group of rows."""
 
     function: Function
-    part: Expression | None = None
+    part: Expression
     by: Expression | None = None
 
 
 def count() -> Aggregate:
     """The number of rows."""
-    return Aggregate(Function.COUNT)
+    return Aggregate(Function.COUNT, nodes.TRUE)
 
 
 def count_if(condition: Expression) -> Aggregate:
     """The number of rows for which a condition holds."""
-    return Aggregate(Function.COUNT_IF, condition)
+    return Aggregate(Function.COUNT, condition)
 
 
 def least(part: Expression) -> Aggregate:
@@ -85,65 +83,49 @@ def total(part: Expression) -> Aggregate:
     return Aggregate(Function.SUM, part)
 
 
-def collected(part: Expression) -> Aggregate:
-    """The distinct values without NULL."""
-    return Aggregate(Function.COLLECT, part)
-
-
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Rows of a table or of another query, or one row for each group of them.
+    """Rows of a table, or one row for each group of them.
 
     Attributes:
-        table: The table's SQL name, or the query whose rows are read.
+        table: The table's SQL name.
         columns: The selected expressions by name, over the table's columns (without an alias).
-        where: The condition for rows; `None` is all rows.
+        where: The condition for rows.
         by: The columns to group by, selected ones or the table's. `None`: all rows are one group if an aggregate is
             selected; otherwise rows are not grouped.
-        having: The condition for groups, over selected columns; `None` is all groups.
+        having: The condition for groups, over selected columns.
         order: The columns to sort by: selected ones, or the table's if rows are not grouped.
         limit: The most rows; `None` is all.
         descending: Whether the order descends.
         skips: If a data file of a tube is missing or damaged, the query leaves out its segment, and all rows whose
             value in one of these columns may also be in the file. `None`: it leaves out nothing, and fails if the
             file may have rows that match its condition.
+        quotas: The most rows of each sub-queue, the first ones in the order; other sub-queues give none. `None` is all
+            rows. With quotas the columns include `utube` and those of the order, and rows are not grouped.
     """
 
-    table: str | Select | Firsts
+    table: str
     columns: Mapping[str, Expression]
-    where: Expression | None = None
+    where: Expression = nodes.TRUE
     by: Sequence[str] | None = None
-    having: Expression | None = None
+    having: Expression = nodes.TRUE
     order: Sequence[str] = ()
     limit: int | None = None
     descending: bool = False
     skips: Sequence[str] | None = None
+    quotas: Mapping[str | None, int] | None = None
 
 
 class Parts(TypedDict, total=False):
     """The optional parts of a `Select`."""
 
     by: Sequence[str] | None
-    having: Expression | None
+    having: Expression
     order: Sequence[str]
     limit: int | None
     descending: bool
     skips: Sequence[str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Firsts:
-    """The first rows of each sub-queue.
-
-    Attributes:
-        rows: A query without groups, with the column `utube` and those of `order`.
-        order: The columns to sort by.
-        quotas: The most rows of each sub-queue. Other sub-queues give none.
-    """
-
-    rows: Select
-    order: Sequence[str]
-    quotas: Mapping[str | None, int] = field(default_factory=dict)
+    quotas: Mapping[str | None, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +138,6 @@ class Union:
 Query: TypeAlias = Select | Union
 
 
-def keys_of(select: Select) -> dict[str, Expression]:
-    """The grouping values of a query, by the names in its `by`."""
-    return {name: select.columns.get(name, nodes.Column(name)) for name in select.by or ()}
-
-
 def named(*columns: str) -> dict[str, Expression]:
     """Columns of a table with their own names."""
     return {name: nodes.Column(name) for name in columns}
@@ -169,17 +146,8 @@ def named(*columns: str) -> dict[str, Expression]:
 def has_aggregates(select: Select) -> bool:
     """Whether a query selects an aggregate."""
     return select.by is not None or any(
-        aggregate_of(value) is not None for value in select.columns.values()
+        isinstance(value, Aggregate) for value in select.columns.values()
     )
-
-
-def aggregate_of(value: Expression) -> Aggregate | None:
-    """The aggregate in a value, perhaps as microseconds; `None` if the value is that of any row of the group."""
-    match value:
-        case nodes.Call("micros", (Aggregate() as aggregate,)):
-            return aggregate
-        case _:
-            return value if isinstance(value, Aggregate) else None
 
 
 #: All nodes. A function that takes an expression for this, and forgets one, does not pass the type checker.

@@ -52,7 +52,7 @@ def stored_tasks(table: pa.Table) -> list[StoredTask]:
         _payloads(table.column(name)) if name == "data" else table.column(name).to_pylist()
         for name in COLUMNS
     ]
-    columns[2] = [_STATES[letter] for letter in columns[2]]
+    columns[2] = [STATES[letter] for letter in columns[2]]
     return [StoredTask(*values) for values in zip(*columns, strict=True)]
 
 
@@ -90,7 +90,8 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, kind.tz and "UTC") if pa.types.is_timestamp(kind) else kind
 
 
-_STATES = {state.value: state for state in TIMERS}
+#: The states by their letters.
+STATES = {state.value: state for state in TIMERS}
 
 #: The state of a row for a key that stays in use for a while. No task has this state.
 KEPT_KEY = "u"
@@ -126,8 +127,7 @@ def with_key_rows(rows: pa.Table, segment: int, until_us: int) -> pa.Table:
     keyed = rows.filter(rows.column("unique").is_valid())
     count, schema = keyed.num_rows, rows.schema
     for name, value in key_row(segment, until_us).items():
-        kind = schema.field(name).type
-        values = pa.nulls(count, kind) if value is None else repeated(value, kind, count)
+        values = repeated(value, schema.field(name).type, count)
         keyed = keyed.set_column(schema.get_field_index(name), name, values)
     return pa.concat_tables([rows, keyed])
 
@@ -153,12 +153,7 @@ def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:
 
 def insert_table(rows: list[StoredTask], schema: pa.Schema) -> pa.Table:
     """Rows to put, in the schema of `insert_schema`."""
-    columns = [
-        array([row.state.value for row in rows], field.type)
-        if field.name == "state"
-        else array(list(map(attrgetter(field.name), rows)), field.type)
-        for field in schema
-    ]
+    columns = [array(list(map(attrgetter(field.name), rows)), field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.stored_task import TIMERS, StoredTask
+from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few, value_of
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.arrow.evaluate import column
-from tubeq_spark.storage.expression import TRUE, Literal, Type
+from tubeq_spark.storage.expression import Literal, Type
+from tubeq_spark.storage.rows import STATES
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause
 
-_STATES = {state.value: state for state in TIMERS}
 #: The attributes of a StoredTask by the columns of a tube.
 _ATTRIBUTES = {
     "claim" if field.name == "take_id" else field.name: field.name for field in fields(StoredTask)
@@ -52,7 +52,7 @@ def rows_after(
     for clause in clauses:
         if not left:
             break
-        applies = columns.values_of(TRUE if clause.when is None else clause.when)
+        applies = columns.values_of(clause.when)
         hits = [place for place in left if applies[place]]
         left = [place for place in left if not applies[place]]
         changes = _changes(clause, columns) if hits else None
@@ -65,7 +65,7 @@ def rows_at(rows: Sequence[StoredTask], state: Expression) -> list[StoredTask | 
     """Rows with their states at a moment (`TubeTable.state`); `None` for a task whose ttl has ended."""
     letters = _Columns(rows).values_of(state)
     pairs = zip(rows, letters, strict=True)
-    return [None if letter is None else row.seen_as(_STATES[letter]) for row, letter in pairs]
+    return [None if letter is None else row.seen_as(STATES[letter]) for row, letter in pairs]
 
 
 class _Columns:
@@ -120,5 +120,5 @@ def _changes(clause: Clause, columns: _Columns) -> list[dict[str, Any]] | None:
         if name in _ATTRIBUTES
     }
     if "state" in values:
-        values["state"] = [_STATES[letter] for letter in values["state"]]
+        values["state"] = [STATES[letter] for letter in values["state"]]
     return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]

@@ -19,6 +19,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tubeq_spark.storage.expression import TRUE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -114,11 +116,11 @@ class Clause:
 
     Attributes:
         sets: The columns that it sets; `None` removes the row.
-        when: A further condition; `None` is all rows to which no earlier clause applies.
+        when: A further condition for rows, to which no earlier clause applies.
     """
 
     sets: Mapping[str, Expression] | None
-    when: Expression | None = None
+    when: Expression = TRUE
 
     @property
     def removes(self) -> bool:
@@ -161,7 +163,7 @@ class Statement:
     table: str
     changes: Sequence[Clause] = ()
     inserts: Sequence[Clause] = ()
-    where: Expression | None = None
+    where: Expression = TRUE
     on: Sequence[Call] = ()
     named: pa.Table | None = None
     new: Source | None = None

@@ -204,7 +204,7 @@ class HeldBatch:
             return
         ctx = self._ctx
         # This batch may have extended the leases of some tasks, and settled the others.
-        until = ctx.reader.one(micros(least(row().next_event)), self._held)
+        until = ctx.reader.one(least(micros(row().next_event)), self._held)
         lasts = until is not None and not due(until, now_us)
         if lasts and ctx.reader.count(self._held) == self._left:
             self.until = until

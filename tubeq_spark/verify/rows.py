@@ -5,24 +5,23 @@ The rules say which change of its row each operation may make, at which moment, 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.columns import array, repeated
+from tubeq_spark.storage.arrow.select import matching
+from tubeq_spark.storage.expression import all_of, row
 from tubeq_spark.storage.statement import PUTS
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0
-from tubeq_spark.task import TaskState
+from tubeq_spark.storage.tables.tube_table import GONE, SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tubeq_spark.storage.statement import Note
 
-#: The states of tasks that have not ended.
-_STATES = array([state.value for state in TaskState if state is not TaskState.DONE], pa.string())
+_ROW = row()
 
 
 class Row(NamedTuple):
@@ -76,11 +75,7 @@ def rows_of(table: pa.Table) -> Iterator[Row]:
 
 def tasks_of(table: pa.Table) -> pa.Table:
     """The rows of tasks: without gates, tombstones, and rows of tasks that have ended."""
-    is_task = pc.and_(
-        pc.and_(pc.greater(table["tube"], 0), pc.not_equal(table["segment"], SEGMENT_0)),
-        pc.is_in(table["state"], value_set=_STATES),
-    )
-    return table.filter(is_task)
+    return matching(table, all_of(_ROW.tube > 0, _ROW.segment != SEGMENT_0, _ROW.state != GONE))
 
 
 def changed(before: pa.Table, after: pa.Table) -> tuple[list[Row], list[Row]]:
@@ -90,16 +85,8 @@ def changed(before: pa.Table, after: pa.Table) -> tuple[list[Row], list[Row]]:
         before: The rows of tasks in the files that it removed.
         after: The rows of tasks in the files that it added.
     """
-    counted = [
-        rows.append_column("n", repeated(n, pa.int64(), rows.num_rows))
-        for rows, n in ((before, -1), (after, 1))
-    ]
-    net = pa.concat_tables(counted).group_by(SCHEMA.names, use_threads=False)
-    removed, added = list[Row](), list[Row]()
-    table = net.aggregate([("n", "sum")]).select([*SCHEMA.names, "n_sum"])
-    for *values, n in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        (added if n > 0 else removed).extend([Row._make(values)] * abs(n))
-    return removed, added
+    there, then = Counter(rows_of(before)), Counter(rows_of(after))
+    return [*(there - then).elements()], [*(then - there).elements()]
 
 
 # -- the rules of one task ----------------------------------------------------------------------------

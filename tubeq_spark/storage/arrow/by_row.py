@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 #: At most this many rows are evaluated row by row.
 _FEW = 8
 _INT64 = range(-(1 << 63), 1 << 63)
-#: The types of literals and columns whose values Python compares as Arrow does.
-_LITERALS = {Type.BIGINT, Type.INT, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP}
-_COLUMNS = {ARROW_TYPES[kind] for kind in _LITERALS}
+#: The types of columns whose values Python compares as Arrow does.
+_COLUMNS = {
+    *map(ARROW_TYPES.get, (Type.BIGINT, Type.INT, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP))
+}
 
 
 class NotByRowError(Exception):
@@ -122,8 +123,6 @@ def _column(of: nodes.Column, read: Read) -> Any:
 
 
 def _literal(of: nodes.Literal, _read: Read) -> Any:
-    if of.type not in _LITERALS:
-        raise NotByRowError(of.type)
     return of.value
 
 
@@ -174,10 +173,8 @@ def _in(of: nodes.In, read: Read) -> bool | None:
     left = value_of(of.part, read)
     if left is None:
         return None
-    values = [_literal(value, read) for value in of.values]
-    if left in values:
-        return not of.negated
-    return None if None in values else of.negated
+    values = [value.value for value in of.values]
+    return left in values or (None if None in values else False)
 
 
 def _case(of: nodes.Case, read: Read) -> Any:

@@ -87,13 +87,11 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:
             return _literal(literal)
         case nodes.Call(function, parts):
             return _FUNCTIONS[function](*(evaluate(part, lookup) for part in parts))
-        case nodes.In(part, values, negated):
-            found = _is_one_of(evaluate(part, lookup), values)
-            return pc.invert(found) if negated else found
+        case nodes.In(part, values):
+            return _is_one_of(evaluate(part, lookup), values)
         case Among(part, wanted, kind):
-            left, named = evaluate(part, lookup), array(list(wanted), ARROW_TYPES[kind])
-            # Texts are compared as by `<=>`, numbers as by IN.
-            return _found(left, named, matches_nulls=kind is Type.STRING)
+            named = array(list(wanted), ARROW_TYPES[kind])
+            return pc.is_in(evaluate(part, lookup), value_set=named)
         case nodes.Case(branches, other):
             return _case(branches, other, lookup)
         case nodes.Fail() | Struct() | Aggregate():
@@ -119,21 +117,14 @@ def _cached(value: Any, kind: Type) -> pa.Scalar:
 
 
 def _is_one_of(left: Values, values: Sequence[nodes.Literal]) -> Values:
+    """Whether each value is one of some literals, as by SQL's IN, which is NULL for a NULL value.
+
+    If one of the literals is NULL, the result for a value that is none of them is NULL, too.
+    """
     if len(values) == 1:
         return pc.equal(left, _literal(values[0]))
-    kind = ARROW_TYPES[values[0].type]
-    return _found(left, array([value.value for value in values], kind).cast(left.type))
-
-
-def _found(left: Values, wanted: pa.Array, *, matches_nulls: bool = False) -> Values:
-    """Whether each value is in a set, as by SQL's IN, which is NULL for a NULL value.
-
-    If the set has a NULL, the result for a value that is not in it is NULL, too. With `matches_nulls` NULLs are equal.
-    """
-    found = pc.is_in(left, value_set=wanted)
-    if matches_nulls:
-        return found
-    known = pc.is_valid(left)
+    wanted = array([value.value for value in values], ARROW_TYPES[values[0].type]).cast(left.type)
+    found, known = pc.is_in(left, value_set=wanted), pc.is_valid(left)
     if wanted.null_count:
         known = pc.and_(known, found)
     return pc.if_else(known, found, pa.nulls(1, pa.bool_())[0])

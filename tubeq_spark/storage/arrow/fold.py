@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.columns import empty
-from tubeq_spark.storage.arrow.select import answer, innermost
-from tubeq_spark.storage.expression import Call, Column, micros
+from tubeq_spark.storage.arrow.select import answer
+from tubeq_spark.storage.expression import TRUE, Column
 from tubeq_spark.storage.query import (
     Aggregate,
-    Firsts,
     Function,
     Select,
-    aggregate_of,
     column_names_in,
     has_aggregates,
     named,
@@ -42,7 +40,6 @@ _GROUPED = 100_000
 #: The aggregate that merges the values of an aggregate for several parts.
 _MERGES = {
     Function.COUNT: Function.SUM,
-    Function.COUNT_IF: Function.SUM,
     Function.SUM: Function.SUM,
     Function.MIN: Function.MIN,
     Function.MAX: Function.MAX,
@@ -51,32 +48,13 @@ _MERGES = {
 
 def answer_by_parts(query: Select, schema: pa.Schema, parts: Parts) -> pa.Table:
     """The result of a query over the rows of its table, which has these columns. Raises as `answer` does."""
-    inner = query.table
-    if isinstance(inner, Select) and not _is_streamed(inner):
-        return answer(replace(query, table=""), answer_by_parts(inner, schema, parts))
-    if isinstance(inner, Firsts):
-        return answer(replace(query, table=""), _Fold.of_firsts(inner).over(schema, parts))
     return _fold_of(query).over(schema, parts)
-
-
-def _is_streamed(query: Select) -> bool:
-    """Whether the result for a part does not depend on other parts."""
-    if has_aggregates(query) or query.order or query.limit is not None:
-        return False
-    return isinstance(query.table, str) or (
-        isinstance(query.table, Select) and _is_streamed(query.table)
-    )
 
 
 def columns_read(query: Select) -> list[str]:
     """The columns that a query reads of its table."""
-    return _names_read(innermost(query))
-
-
-def _names_read(query: Select) -> list[str]:
-    """The columns that a query reads of its table, or of the query whose rows it reads."""
     found = {*query.order, *(query.by or ())} - {*query.columns}
-    for value in (*query.columns.values(), *([] if query.where is None else [query.where])):
+    for value in (*query.columns.values(), query.where):
         found |= column_names_in(value)
     return sorted(found)
 
@@ -98,14 +76,6 @@ class _Fold:
     last: Select | None = None
     order: Sequence[str] = ()
     limit: int | None = None
-
-    @classmethod
-    def of_firsts(cls, firsts: Firsts) -> _Fold:
-        """The plan for the first rows of each sub-queue."""
-        columns = named(*firsts.rows.columns)
-        each = Select(firsts, columns)
-        merged = Select(replace(firsts, rows=Select("", columns)), columns)
-        return cls(each, merged)
 
     def over(self, schema: pa.Schema, parts: Parts) -> pa.Table:
         """Run the plan and return the result."""
@@ -164,13 +134,12 @@ def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _fold_of(query: Select) -> _Fold:
     if not has_aggregates(query):
         return _rows(query)
-    values = {name: aggregate_of(value) for name, value in query.columns.items()}
-    aggregates = {name: value for name, value in values.items() if value is not None}
+    aggregates = {n: value for n, value in query.columns.items() if isinstance(value, Aggregate)}
     if any(each.function not in _MERGES for each in aggregates.values()):
         # This reads the columns of all rows at once, because such queries are over small tables.
-        columns = named(*_names_read(query))
+        columns = named(*columns_read(query))
         rows = Select(query.table, columns, query.where)
-        return _Fold(rows, Select("", columns), replace(query, table="", where=None))
+        return _Fold(rows, Select("", columns), replace(query, table="", where=TRUE))
     return _groups(query, aggregates)
 
 
@@ -180,9 +149,8 @@ def _rows(query: Select) -> _Fold:
     more = {name: Column(name) for name in query.order if name not in columns}
     each = replace(query, columns={**query.columns, **more})
     all_columns = {**columns, **more}
-    merged = replace(each, table="", columns=all_columns, where=None)
-    is_ordered = bool(query.order) and not query.descending
-    bounded = is_ordered and isinstance(query.table, str)
+    merged = replace(each, table="", columns=all_columns, where=TRUE)
+    bounded = bool(query.order) and not query.descending and query.quotas is None
     limit = query.limit if bounded or not query.order else None
     last = Select("", columns) if more else None
     return _Fold(each, merged, last, query.order if bounded else (), limit)
@@ -197,7 +165,7 @@ def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
         query,
         columns={**keys, **aggregates},
         by=by,
-        having=None,
+        having=TRUE,
         order=(),
         limit=None,
     )
@@ -205,14 +173,8 @@ def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
     for name, aggregate in aggregates.items():
         merging[name] = Aggregate(_MERGES[aggregate.function], Column(name))
     merged = Select("", merging, by=by)
-    shown: dict[str, Expression] = {
-        name: micros(Column(name))
-        if isinstance(value, Call) and name in aggregates
-        else Column(name)
-        for name, value in query.columns.items()
-    }
     last = Select(
-        Select("", shown),
+        "",
         named(*query.columns),
         query.having,
         order=query.order,

@@ -6,38 +6,28 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.payloads.arrow_values import places as all_places
 from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few
 from tubeq_spark.storage.arrow.columns import (
     array,
     flat,
     kept,
-    numbers_from_0,
     places_in_order,
     repeated,
     scalar,
     taken,
 )
-from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, evaluate, of_table
-from tubeq_spark.storage.expression import Column
-from tubeq_spark.storage.query import (
-    Aggregate,
-    Firsts,
-    Function,
-    Select,
-    Struct,
-    aggregate_of,
-    has_aggregates,
-    keys_of,
-)
+from tubeq_spark.storage.arrow.evaluate import column, evaluate, holds, of_table
+from tubeq_spark.storage.expression import TRUE, Column
+from tubeq_spark.storage.query import Aggregate, Function, Select, Struct, has_aggregates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.arrow.evaluate import Lookup
     from tubeq_spark.storage.expression import Expression
@@ -94,28 +84,21 @@ class Groups:
         """A value for each group. Raises as the constructor does."""
         if isinstance(value, Aggregate):
             return self._aggregated(value)
-        if (aggregate := aggregate_of(value)) is not None:
-            return self._aggregated(aggregate).cast(pa.int64())
         # The value is the same for all rows of a group.
         found = evaluate(value, self._lookup)
         if isinstance(found, pa.Scalar):
             return pa.repeat(found, len(self._each))
         return flat(found).take(self._places)
 
-    def _aggregated(self, aggregate: Aggregate) -> pa.Array:  # noqa: PLR0911  (one of each)
-        of = aggregate.part
-        if of is None:
+    def _aggregated(self, aggregate: Aggregate) -> pa.Array:
+        if aggregate.part is TRUE:
             return self._sizes
-        values = self._values(of)
+        values = self._values(aggregate.part)
         match aggregate.function:
             case Function.COUNT:
-                return self._counted(self._numbers.filter(values.is_valid()))
-            case Function.COUNT_IF:
                 return self._counted(self._numbers.filter(values))
             case Function.SUM:
                 return self._only_known(values, self._summed(values))
-            case Function.COLLECT:
-                return self._collected(values)
             case Function.MIN:
                 return values.take(self._best(values, descending=False))
             case Function.MAX:
@@ -148,21 +131,6 @@ class Groups:
         before = pa.concat_arrays([repeated(0, pa.int64(), 1), sums[:-1]])
         return pc.subtract(sums, before)
 
-    def _collected(self, values: pa.Array) -> pa.Array:
-        """The distinct values of each group, without NULL."""
-        places = pc.indices_nonzero(values.is_valid())
-        numbers, known = taken(self._numbers, places), taken(values, places)
-        counts = repeated(0, pa.int64(), len(self._each))
-        if len(known):
-            pairs = numbered([numbers, known])
-            once = pc.index_in(pairs.unique(), value_set=pairs)
-            numbers, known = numbers.take(once), known.take(once)
-            known = known.take(pc.sort_indices(numbers))
-            counts = self._counted(numbers)
-        ends = pc.cumulative_sum(counts).cast(pa.int32())
-        offsets = pa.concat_arrays([repeated(0, pa.int32(), 1), ends])
-        return pa.ListArray.from_arrays(offsets, known, type=pa.list_(values.type))
-
     def _best(self, measures: pa.Array, *, descending: bool) -> pa.Array:
         """The index of the first row of each group in an order of its values; NULL if all are NULL."""
         places = places_in_order([measures], descending=descending)
@@ -179,24 +147,6 @@ class Groups:
         return flat(column(value, self._lookup, None, self._rows))
 
 
-def innermost(query: Select) -> Select:
-    """The part of a query that reads the table itself."""
-    while not isinstance(query.table, str):
-        query = query.table.rows if isinstance(query.table, Firsts) else query.table
-    return query
-
-
-def with_innermost(query: Select, inner: Select) -> Select:
-    """A query with another part that reads the table itself."""
-    match query.table:
-        case Select() as rows:
-            return replace(query, table=with_innermost(rows, inner))
-        case Firsts(rows) as firsts:
-            return replace(query, table=replace(firsts, rows=with_innermost(rows, inner)))
-        case _:
-            return inner
-
-
 def answer(query: Select, rows: pa.Table) -> pa.Table:
     """The result of a query over the rows of its table.
 
@@ -208,35 +158,28 @@ def answer(query: Select, rows: pa.Table) -> pa.Table:
         NotByArrowError: Arrow cannot answer it.
         pa.ArrowException: A value cannot be computed.
     """
-    if isinstance(query.table, Select):
-        rows = answer(query.table, rows)
-    elif isinstance(query.table, Firsts):
-        rows = _firsts(query.table, answer(query.table.rows, rows))
     rows = matching(rows, query.where)
     return _grouped(query, rows) if has_aggregates(query) else _plain(query, rows)
 
 
-def matching(rows: pa.Table, where: Expression | None) -> pa.Table:
+def matching(rows: pa.Table, where: Expression) -> pa.Table:
     """The rows for which a condition holds. Raises as `answer` does."""
-    if where is None or not rows.num_rows:
+    if where is TRUE or not rows.num_rows:
         return rows
     if are_few(rows.num_rows):
         with suppress(NotByRowError):
             few = FewRows(rows).where(where)
             return kept(rows, array(few, pa.int64()))
-    found = evaluate(where, of_table(rows))
-    if isinstance(found, pa.Scalar):
-        return rows if found.as_py() else rows.slice(0, 0)
-    # A NULL counts as false.
-    return kept(rows, pc.indices_nonzero(found))
+    return kept(rows, pc.indices_nonzero(holds(where, of_table(rows), rows.num_rows)))
 
 
 # -- rows --------------------------------------------------------------------------------------------
 
 
 def _plain(query: Select, rows: pa.Table) -> pa.Table:
-    if query.order:
-        _require_stored(query)
+    if query.quotas is not None:
+        rows = _firsts(rows, query.order, query.quotas)
+    elif query.order:
         rows = _sorted(rows, query)
     if query.limit is not None:
         rows = rows[: query.limit]
@@ -245,39 +188,29 @@ def _plain(query: Select, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, names=list(query.columns))
 
 
-def _require_stored(query: Select) -> None:
-    """Refuse to sort by a computed column with the name of a stored one."""
-    for name in query.order:
-        value = query.columns.get(name)
-        if value is not None and not (isinstance(value, Column) and value.name == name):
-            raise NotByArrowError(f"an order by a computed {name}")
-
-
 def _sorted(rows: pa.Table, query: Select) -> pa.Table:
     """Rows in the order of a query, up to its limit."""
-    if not {*query.order} <= {*rows.column_names}:
-        raise NotByArrowError(str(query.order))
+    lookup = of_table(rows)
+    keys = [lookup("", name) for name in query.order]
     if rows.num_rows == 1:
         return rows
-    keys = rows.select([*query.order]).columns
     return taken(rows, places_in_order(keys, query.limit, descending=query.descending))
 
 
-def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
+def _firsts(rows: pa.Table, order: Sequence[str], most: Mapping[str | None, int]) -> pa.Table:
     """The first rows of each sub-queue, in their order."""
     if not rows.num_rows:
         return rows
-    keys = rows.select([*firsts.order]).columns
-    rows = rows.take(places_in_order(keys, descending=False))
+    rows = rows.take(places_in_order(rows.select([*order]).columns, descending=False))
     utubes = flat(rows.column("utube")).dictionary_encode(null_encoding="encode")
-    quotas = [firsts.quotas.get(utube, 0) for utube in utubes.dictionary.to_pylist()]
+    quotas = [most.get(utube, 0) for utube in utubes.dictionary.to_pylist()]
     # The indexes of the rows, grouped by sub-queue; within one they keep the order of the rows.
     places = pc.sort_indices(utubes.indices)
     number = utubes.indices.take(places)
     counts = pc.value_counts(number)
     ends = pc.cumulative_sum(counts.field("counts"))
     starts = pc.subtract(ends, counts.field("counts"))
-    before = pc.subtract(numbers_from_0(rows.num_rows), starts.take(number))
+    before = pc.subtract(all_places(rows.num_rows), starts.take(number))
     within = pc.less(before, array(quotas, pa.int64()).take(number))
     chosen = places.filter(within)
     return taken(rows, taken(chosen, pc.sort_indices(chosen)))
@@ -288,7 +221,8 @@ def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
 
 def _grouped(query: Select, rows: pa.Table) -> pa.Table:
     lookup = of_table(rows)
-    groups = Groups(lookup, rows.num_rows, keys_of(query).values(), is_one=query.by is None)
+    keys = [query.columns.get(name, Column(name)) for name in query.by or ()]
+    groups = Groups(lookup, rows.num_rows, keys, is_one=query.by is None)
     columns = [groups.column(value) for value in query.columns.values()]
     found = matching(pa.Table.from_arrays(columns, names=[*query.columns]), query.having)
     return (_sorted(found, query) if query.order else found)[: query.limit]

@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.by_row import (
-    FewRows,
-    NotByRowError,
-    are_few,
-    array_of,
-    value_of,
-)
+from tubeq_spark.payloads.arrow_values import places as places_of
+from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few, array_of, value_of
 from tubeq_spark.storage.arrow.columns import (
     are_in,
     array,
@@ -25,7 +20,6 @@ from tubeq_spark.storage.arrow.columns import (
     flat,
     held,
     kept,
-    numbers_from_0,
     repeated,
     taken,
     whole,
@@ -91,10 +85,8 @@ class Matching:
             pa.ArrowException: A value cannot be computed.
         """
         places, of_source = self._matched(rows)
-        changed = None
-        if len(places):
-            source = taken(self._source, of_source)
-            changed = _apply(self._statement.changes, kept(rows, places), source)
+        source = taken(self._source, of_source)
+        changed = _apply(self._statement.changes, kept(rows, places), source)
         inserted = self._inserted(rows.schema) if are_last else empty(rows.schema)
         return Applied(rows, self._by, places, changed, inserted)
 
@@ -118,8 +110,8 @@ class Matching:
             with suppress(NotByRowError):
                 return self._matched_by_row(FewRows(rows), FewRows(self._source))
         on, where, source = self._statement.on, self._statement.where, self._source
-        places, near = numbers_from_0(rows.num_rows), numbers_from_0(source.num_rows)
-        if where is not None:
+        places, near = places_of(rows.num_rows), places_of(source.num_rows)
+        if where is not TRUE:
             places = _where(places, holds(where, of_table(rows), len(places)))
         if not len(places):
             return nothing, nothing
@@ -135,7 +127,7 @@ class Matching:
                 near, source = _where(near, is_near), source.filter(is_near)
         theirs, ours = _keys(on, rows, source)
         matched = _where(near, pc.is_in(ours, value_set=theirs))
-        others = numbers_from_0(self._source.num_rows) if self._others is None else self._others
+        others = places_of(self._source.num_rows) if self._others is None else self._others
         self._others = _where(others, pc.invert(pc.is_in(others, value_set=matched)))
         of_source = pc.index_in(theirs, value_set=ours)
         return _where(places, of_source.is_valid()), taken(near, of_source.drop_null())
@@ -144,7 +136,7 @@ class Matching:
         """As `_matched`, for a few rows. Raises NotByRowError."""
         on, where = self._statement.on, self._statement.where
         keys = [source.row(n) for n in range(len(source))]
-        places = range(len(rows)) if where is None else rows.where(where)
+        places = rows.where(where)
         wanted = [tuple(value_of(one.parts[1], key) for one in on) for key in keys]
         found = {}
         for place in places:
@@ -197,19 +189,16 @@ class Applied:
         rows: pa.Table,
         by: Sequence[str],
         places: pa.Array,
-        changed: _Changed | None,
+        changed: _Changed,
         inserted: pa.Table,
     ) -> None:
-        """Hold the result for some rows, and for those of them that match, if any, which are at some places."""
+        """Hold the result for some rows, and for those of them that match, which are at some places."""
         self._rows, self._by, self.inserted = rows, by, inserted
-        self.affected = Affected(inserted.num_rows)
+        self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
-        self._places, self._after = places[:0], empty(rows.schema)
-        self._before, self._changed = self._after, changed
-        if changed is not None and len(changed.touched):
-            self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
-            self._places = kept(places, changed.touched)
-            self._before, self._after = kept(rows, self._places), changed.after
+        self._places = kept(places, changed.touched)
+        self._before, self._after = kept(rows, self._places), changed.after
+        self._changed = changed
 
     def partitions(self) -> set[Partition]:
         """The partitions of the changed rows, before and afterwards."""
@@ -223,13 +212,13 @@ class Applied:
             return pa.concat_tables([self._after, self.inserted])
         stays = are_in(self._rows, self._by, partitions)
         if len(self._places):
-            numbers = numbers_from_0(self._rows.num_rows)
+            numbers = places_of(self._rows.num_rows)
             stays = pc.and_not(stays, pc.is_in(numbers, value_set=self._places))
         return pa.concat_tables([self._after, _where(self._rows, stays), self.inserted])
 
     def feed(self) -> pa.Table:
         """The changed rows for Delta's change feed; an updated one twice, as it was and as it is."""
-        goes = array([], pa.bool_()) if self._changed is None else self._changed.goes()
+        goes = self._changed.goes()
         parts = {
             "insert": self.inserted,
             "update_preimage": _where(self._before, pc.invert(goes)),
@@ -275,6 +264,9 @@ def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Chan
     Raises:
         RefusedError: A row would get `FAIL`.
     """
+    if not rows.num_rows:
+        nothing = array([], pa.int64())
+        return _Changed(rows, nothing, nothing, (), 0, 0)
     clause_of = _clause_of(clauses, _Pairs(rows, source))
     counts = counted(clause_of)
     applied = {n: clauses[n] for n in counts if n is not None}
@@ -294,7 +286,7 @@ def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Chan
         columns[place] = pairs.column(value, schema.field(place).type)
     after = pa.Table.from_arrays(columns, schema=schema)
     removed = sum(counts[n] for n, clause in applied.items() if clause.removes)
-    touched = numbers_from_0(len(clause_of))
+    touched = places_of(len(clause_of))
     if None in counts:
         touched = _where(touched, clause_of.is_valid())
     removing = [n for n in applied if n not in sets]
@@ -305,9 +297,9 @@ def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Chan
 
 def _clause_of(clauses: Sequence[Clause], pairs: _Pairs) -> pa.Array:
     """The number of the first clause that applies to each pair; NULL if none does."""
-    if clauses and clauses[0].when is None:
+    if clauses and clauses[0].when is TRUE:
         return repeated(0, pa.int64(), pairs.count)
-    whens = [(TRUE if clause.when is None else clause.when, n) for n, clause in enumerate(clauses)]
+    whens = [(clause.when, n) for n, clause in enumerate(clauses)]
     return flat(pairs.column(case(*whens, other=null(Type.BIGINT)), pa.int64()))
 
 

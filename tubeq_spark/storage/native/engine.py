@@ -14,14 +14,8 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import no_queue
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.fold import answer_by_parts
-from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.engine import Engine
-from tubeq_spark.storage.location import (
-    TUBES,
-    Location,
-    local_directory,
-    refuse_mounts,
-)
+from tubeq_spark.storage.location import TUBES, Location, local_directory, refuse_mounts
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
@@ -120,16 +114,15 @@ class NativeEngine(Engine):
             if isinstance(query, Union):
                 # Each of them reads another table.
                 return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
-            name = str(innermost(query).table)
-            table = self._handles.table(name)
+            table = self._handles.table(query.table)
             while True:
                 newest = table.newest()
                 if (read := versions_read.get(None)) is not None:
-                    read[name] = newest.version
+                    read[query.table] = newest.version
                 bad = table.bad_files.of(newest)
                 asked, without = _readable(query, table, newest, bad)
                 schema = newest.shape.schema
-                may_hold = files_of(innermost(asked).where, schema)
+                may_hold = files_of(asked.where, schema)
                 listed = Listed(table, without.within({}), schema)
                 try:
                     parts = FileParts(self._handles.files, listed, may_hold)
@@ -182,21 +175,19 @@ def _readable(
     """
     if not bad:
         return query, newest
-    inner = innermost(query)
-    if inner.skips is None:
-        for file in filter(files_of(inner.where, newest.shape.schema), bad):
+    if query.skips is None:
+        for file in filter(files_of(query.where, newest.shape.schema), bad):
             raise table.bad_files.refusal(file)
         return query, newest
-    readable = left_out(newest.beside(bad), inner.skips)
-    where = readable if inner.where is None else inner.where & readable
-    return with_innermost(query, replace(inner, where=where)), newest.without(bad)
+    readable = left_out(newest.beside(bad), query.skips)
+    return replace(query, where=query.where & readable), newest.without(bad)
 
 
 def _finds_bad(query: Select, table: PlainTable, bad: Sequence[DataFile]) -> bool:
     """Whether a query has failed because of a data file that was not yet known as bad."""
     newest = table.newest()
     known = {file.path for file in bad}
-    read = filter(files_of(innermost(query).where, newest.shape.schema), newest.files.values())
+    read = filter(files_of(query.where, newest.shape.schema), newest.files.values())
     others = [file for file in read if file.path not in known]
     table.bad_files.look(others)
     return bool(table.bad_files.among(others))

@@ -41,14 +41,14 @@ _ASKS: dict[str, Sequence[tuple[int, Callable[[Any, Any], bool]]]] = {
 }
 
 
-def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
+def files_of(condition: Expression, schema: pa.Schema) -> MayHold:
     """A check whether a file may have rows for a condition.
 
     It looks up comparisons of columns with literals and NULL, and their combinations by AND and OR. For any other
     condition, and for a file without statistics, it answers yes.
 
     Args:
-        condition: The condition; `None`: there is none.
+        condition: The condition.
         schema: The columns of the table.
     """
     match condition:
@@ -56,7 +56,7 @@ def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
             return _combined([files_of(part, schema) for part in parts], all)
         case Call("OR", parts):
             return _combined([files_of(part, schema) for part in parts], any)
-        case In(Column(name), values, False):
+        case In(Column(name), values):
             return _one_of(name, values, schema)
         case Call(sign, (Column(name), Literal() as value)) if sign in _ASKS:
             return _between(name, sign, value, schema)

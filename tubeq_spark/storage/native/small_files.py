@@ -59,7 +59,7 @@ class Listed:
         """Whether the files are few, and small together."""
         return len(self.files) <= FILES and sum(file.size for file in self.files) <= BYTES
 
-    def narrowed(self, where: Expression | None) -> Listed:
+    def narrowed(self, where: Expression) -> Listed:
         """The same without the files that have no row for a condition."""
         may_hold = files_of(where, self.schema)
         return Listed(self.table, [file for file in self.files if may_hold(file)], self.schema)

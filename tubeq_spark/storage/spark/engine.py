@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.location import name_of
 from tubeq_spark.storage.query import Query, Union
 from tubeq_spark.storage.spark.jvm import (
@@ -160,7 +159,7 @@ class SparkEngine(SparkReads):
         renderer = Renderer()
         text = renderer.query(query)
         # A union reads several tables.
-        table = None if isinstance(query, Union) else str(innermost(query).table)
+        table = None if isinstance(query, Union) else query.table
         with self.operating("read", table), self.hurried(table), self.reading():
             yield self._sql(self._own.get(compiling=compiling), text, renderer.sources)
 

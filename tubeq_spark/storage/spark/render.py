@@ -10,7 +10,7 @@ from tubeq_spark.clock import US
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, records
 from tubeq_spark.storage.expression import STALE, Expression, Type, all_of
-from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of
+from tubeq_spark.storage.query import Aggregate, Among, Select, Struct, Union
 from tubeq_spark.storage.spark.quoting import bigint, limited, moment, string
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
@@ -57,13 +57,16 @@ class Renderer:
         """The text of a query."""
         if isinstance(query, Union):
             return " UNION ALL ".join(map(self.query, query.selects))
-        text = f"SELECT {self.selected(query.columns)} FROM {self._from(query.table)}"
-        if query.where is not None:
+        text = f"SELECT {self.selected(query.columns)} FROM {self.table(query.table)}"
+        if query.where is not nodes.TRUE:
             text += f" WHERE {self.expression(query.where)}"
         if query.by is not None:
-            text += f" GROUP BY {', '.join(self._keys(query))}"
-        if query.having is not None:
+            places = {name: str(place) for place, name in enumerate(query.columns, 1)}
+            text += f" GROUP BY {', '.join(places.get(name, name) for name in query.by)}"
+        if query.having is not nodes.TRUE:
             text += f" HAVING {self.expression(query.having)}"
+        if query.quotas is not None:
+            text = self._firsts(query, text, query.quotas)
         if query.order:
             text += f" ORDER BY {self.order(query.order, descending=query.descending)}"
         return text if query.limit is None else f"{text} {limited(query.limit)}"
@@ -76,11 +79,6 @@ class Renderer:
         """The name of a table."""
         return name
 
-    def _from(self, table: str | Select | Firsts) -> str:
-        if isinstance(table, str):
-            return self.table(table)
-        return f"({self._firsts(table) if isinstance(table, Firsts) else self.query(table)})"
-
     def selected(self, columns: Mapping[str, Expression]) -> str:
         """The selected expressions with their names."""
         return ", ".join(
@@ -90,27 +88,19 @@ class Renderer:
             for name, value in columns.items()
         )
 
-    @staticmethod
-    def _keys(select: Select) -> list[str]:
-        """The columns of a GROUP BY; computed ones by their ordinals."""
-        keys = keys_of(select)
-        if all(isinstance(value, nodes.Column) for value in keys.values()):
-            return [*keys]
-        places = {name: str(place) for place, name in enumerate(select.columns, 1)}
-        return [places.get(name, name) for name in keys]
-
-    def _firsts(self, firsts: Firsts) -> str:
-        place = f"row_number() OVER (PARTITION BY utube ORDER BY {self.order(firsts.order)})"
-        usual = max(firsts.quotas.values())
+    def _firsts(self, query: Select, rows: str, quotas: Mapping[str | None, int]) -> str:
+        """The first rows of each sub-queue among the rows of a text."""
+        place = f"row_number() OVER (PARTITION BY utube ORDER BY {self.order(query.order)})"
+        usual = max(quotas.values())
         others = "".join(
             f"WHEN utube <=> {string(utube)} THEN {quota} "
-            for utube, quota in firsts.quotas.items()
+            for utube, quota in quotas.items()
             if quota != usual
         )
         quota = f"CASE {others}ELSE {usual} END" if others else str(usual)
         return (
-            f"SELECT * FROM (SELECT *, {place} AS tubeq_place FROM ({self.query(firsts.rows)})) "
-            f"WHERE tubeq_place <= {quota}"
+            f"SELECT {', '.join(query.columns)} FROM (SELECT *, {place} AS tubeq_place "
+            f"FROM ({rows})) WHERE tubeq_place <= {quota}"
         )
 
     # -- statements ---------------------------------------------------------------------------
@@ -124,15 +114,13 @@ class Renderer:
         DELETE of whole partitions still changes only metadata. No optimiser simplifies the condition.
         """
         by = nodes.Column(statement.by, "t")
-        conditions: list[Expression] = [*statement.on]
+        condition = all_of(*statement.on, statement.where)
         if statement.reads:
             kind = _KINDS.get(statement.by, Type.BIGINT)
-            conditions.insert(0, by.is_in(nodes.Literal(value, kind) for value in statement.reads))
-        if statement.where is not None:
-            conditions.append(statement.where)
+            condition = by.is_in(nodes.Literal(of, kind) for of in statement.reads) & condition
         where = f"CAST({self.expression(by)} AS STRING) <> {{note}}"
-        if conditions:
-            where += f" AND {self._part(all_of(*conditions))}"
+        if condition is not nodes.TRUE:
+            where += f" AND {self._part(condition)}"
         if statement.removes_partitions:
             return f"DELETE FROM {statement.table} t WHERE {where}"
         clauses = [*map(self._change, statement.changes), *map(self._insert, statement.inserts)]
@@ -152,9 +140,7 @@ class Renderer:
         return f"WHEN NOT MATCHED{self._when(clause)} THEN INSERT ({', '.join(sets)}) VALUES ({values})"
 
     def _when(self, clause: Clause) -> str:
-        if clause.when is None:
-            return ""
-        return f" AND {self._part(clause.when)}"
+        return "" if clause.when is nodes.TRUE else f" AND {self._part(clause.when)}"
 
     def using(self, statement: Statement) -> str:
         """The source of a statement."""
@@ -222,9 +208,8 @@ class Renderer:
                 return self.literal(literal)
             case nodes.Call(function, parts):
                 return self.call(function, parts)
-            case nodes.In(part, values, negated):
-                named = ", ".join(map(self.literal, values))
-                return f"{self.operand(part)} {'NOT ' * negated}IN ({named})"
+            case nodes.In(part, values):
+                return f"{self.operand(part)} IN ({', '.join(map(self.literal, values))})"
             case Among() as among:
                 return self.among(among)
             case nodes.Case(branches, other):
@@ -259,9 +244,6 @@ class Renderer:
         default = "" if other is None else f" ELSE {self.expression(other)}"
         return f"CASE {cases}{default} END"
 
-    def _number(self, value: int) -> str:
-        return self.literal(nodes.Literal(value, Type.BIGINT))
-
     def literal(self, literal: nodes.Literal) -> str:  # noqa: PLR0911  (one of each)
         """The text of a literal."""
         value: Any = literal.value
@@ -271,7 +253,7 @@ class Renderer:
             case Type.BIGINT:
                 return bigint(value)
             case Type.INT:
-                return str(int(value)) if literal.is_small else f"CAST({int(value)} AS INT)"
+                return str(int(value))
             case Type.STRING:
                 return string(value)
             case Type.DOUBLE:
@@ -291,15 +273,11 @@ class Renderer:
     def among(self, among: Among) -> str:
         """The text of a condition about many values."""
         wanted = pa.table({"wanted": array(list(among.values), ARROW_TYPES[among.type])})
-        source, part = self._source(wanted), self.expression(among.part)
-        if among.type is Type.STRING:
-            return f"EXISTS (SELECT 1 FROM {source} WHERE wanted <=> {part})"
-        return f"{part} IN (SELECT wanted FROM {source})"
+        part = self.expression(among.part)
+        return f"EXISTS (SELECT 1 FROM {self._source(wanted)} WHERE wanted <=> {part})"
 
     def aggregate(self, aggregate: Aggregate) -> str:
         """The text of an aggregate."""
-        if aggregate.part is None:
-            return "count(*)"
         part = self.expression(aggregate.part)
         if aggregate.by is not None:
             part += f", {self.expression(aggregate.by)}"

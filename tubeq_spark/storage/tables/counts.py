@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.stored_task import TIMERS
+from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import all_of, at, case, literal, micros, row
-from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least, total
+from tubeq_spark.storage.query import Select, Union, count, count_if, least
 from tubeq_spark.storage.rows import ToldFile, Waiting
 from tubeq_spark.storage.tables.tube_table import GONE, OWN_SEGMENTS, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
@@ -78,11 +79,11 @@ def depth(
     columns = {
         "state": table.state(now_us, over),
         "n": count(),
-        "oldest": micros(least(case((due, table.due_at()), other=_ROW.since))),
-        "put": micros(least(_ROW.created)),
+        "oldest": least(micros(case((due, table.due_at()), other=_ROW.since))),
+        "put": least(micros(_ROW.created)),
         "ending": count_if(ending),
         "due": count_if(due),
-        "since": micros(least(case((due, table.due_at())))),
+        "since": least(micros(case((due, table.due_at())))),
     }
     found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
     ready = next((each for each in found if each["state"] == "r"), {"oldest": None, "put": None})
@@ -150,22 +151,15 @@ def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting
         "gone": count_if(table.is_gone),
         "dropped": count_if(mine & (_ROW.segment == SEGMENT_0)),
     }
-    segments = Select(table.name, columns, by=["segment", "owner"], skips=())
+    found = engine.arrow(Select(table.name, columns, by=["segment", "owner"], skips=()))
+    owners = found.column("owner").unique().drop_null().to_pylist()
     is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
-    columns = {
-        "due": total(_ROW.due),
-        "owners": collected(_ROW.owner),
-        "gone": count_if(_ROW.gone > 0),
-        "dropped": count_if(_ROW.dropped > 0),
-        "tiny": count_if(is_tiny),
-    }
-    found = engine.rows(Select(segments, columns))[0]
     return Waiting(
-        found["due"] or 0,
-        tuple(found["owners"]),
-        found["gone"],
-        found["tiny"],
-        is_dropped=found["dropped"] > 0,
+        sum(found.column("due").to_pylist()),
+        tuple(owners),
+        matching(found, _ROW.gone > 0).num_rows,
+        matching(found, is_tiny).num_rows,
+        is_dropped=matching(found, _ROW.dropped > 0).num_rows > 0,
     )
 
 

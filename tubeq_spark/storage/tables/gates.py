@@ -225,9 +225,8 @@ class PutGate:
             there[seen.unique or ""] = seen
         others = [key for key in keys if key not in there]
         kept = self._kept({**COLUMNS, "state": literal(TaskState.DONE.value)}, others, now_us)
-        return (
-            there if kept is None else {row.unique or "": row for row in stored_tasks(kept)} | there
-        )
+        done = [row for table in kept for row in stored_tasks(table)]
+        return {row.unique or "": row for row in done} | there
 
     def used(self, keys: Collection[str], now_us: int) -> pa.ChunkedArray | None:
         """The keys among these that are in use; `None` if a task is stored whose ttl has ended."""
@@ -236,19 +235,19 @@ class PutGate:
         if found.column("state").null_count:
             return None
         kept = self._kept(named("unique"), keys, now_us)
-        chunks = [table.column("unique") for table in (found, kept) if table is not None]
+        columns_of = [table.column("unique") for table in (found, *kept)]
         return pa.chunked_array(
-            [chunk for column in chunks for chunk in column.chunks], pa.string()
+            [chunk for column in columns_of for chunk in column.chunks], pa.string()
         )
 
     def _kept(
         self, columns: Mapping[str, Expression], keys: Collection[str], now_us: int
-    ) -> pa.Table | None:
-        """The rows that are kept for some of these keys at a moment; `None` if there can be none."""
+    ) -> list[pa.Table]:
+        """The rows that are kept for some of these keys at a moment, as a table; no table if there can be none."""
         if not keys or self._table.unique_for_us is None:
-            return None
+            return []
         where = all_of(self._table.is_kept_key(), _has(keys), is_alive(now_us))
-        return self._engine.arrow(Select(self._table.name, columns, where))
+        return [self._engine.arrow(Select(self._table.name, columns, where))]
 
     def has_ended_key(self, now_us: int) -> bool:
         """Whether a task with a key is stored whose ttl has ended."""

@@ -96,11 +96,11 @@ class Registry(SystemTable):
         """All tubes, including dropped ones; errors as for `records`."""
         return self._read()
 
-    def _read(self, where: Expression | None = None) -> list[TubeRecord]:
+    def _read(self, *where: Expression) -> list[TubeRecord]:
         columns = named("name", "table_name", "id", "type", "options", "status")
         columns["created"] = micros(_ROW.created)
         try:
-            rows = self._engine.rows(Select(self._table, columns, where))
+            rows = self._engine.rows(Select(self._table, columns, all_of(*where)))
         except Exception as error:
             if not is_missing_table(error):
                 raise

@@ -31,7 +31,6 @@ from tubeq_spark.storage.expression import (
     null,
     quotient,
     row,
-    small,
 )
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.tube_table import GONE, is_alive, lease_end
@@ -48,7 +47,7 @@ _TAKEN, _DELAYED = TaskState.TAKEN.value, TaskState.DELAYED.value
 _BURIED = TaskState.BURIED.value
 _T, _S = row("t"), row("s")
 #: One take.
-_COUNT = small(1)
+_COUNT = integer(1)
 #: The events of a change that buries a task which has used up its attempts.
 _BURYING = {"release": "bury release", "ttr": "ttr bury"}
 #: The events that happen at the `next_event` of a row.
@@ -86,7 +85,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:
             sets = _given_back(table, change)
         case Touch(_, increment_us):
             sets = {
-                "next_event": _plus_us(_T.next_event, increment_us, LAST_US),
+                "next_event": _plus_us(_T.next_event, increment_us),
                 "ttl": _grown(_T.ttl, increment_us),
                 "ttr": _grown(_T.ttr, increment_us),
                 "expires_at": _end_of_life(increment_us),
@@ -129,12 +128,14 @@ def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
 
 def _delayed(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
     worn = table.is_worn(_T)
-    amount: int | Expression | None
+    amount: int | Expression
     if isinstance(change.delay_us, Backoff):
         amount = backoff_us(change.delay_us)
         due: Expression = moment(literal(change.now_us) + amount)
     else:
-        amount, due = change.delay_us, at(plus(change.now_us, change.delay_us))
+        # A delay without an end makes a ttl without one, as a hundred years do.
+        amount = FOREVER_US if change.delay_us is None else change.delay_us
+        due = at(plus(change.now_us, change.delay_us))
     grown, end = _grown(_T.ttl, amount), _end_of_life(amount)
     return {
         **_nobodys(),
@@ -191,7 +192,7 @@ def backoff_us(backoff: Backoff) -> Expression:
 
 def _by_attempts(values: Sequence[int]) -> Expression:
     """The value for the number of attempts. The last value is for all higher numbers, too."""
-    branches = [(_T.attempts <= small(n), value) for n, value in enumerate(values[:-1], 1)]
+    branches = [(_T.attempts <= integer(n), value) for n, value in enumerate(values[:-1], 1)]
     return case(*branches, other=values[-1])
 
 
@@ -199,26 +200,22 @@ def _remainder(part: Expression) -> Expression:
     return part - quotient(part, PRIME) * PRIME
 
 
-def _plus_us(column: Column, amount_us: int | Expression, last_us: int) -> Expression:
+def _plus_us(column: Column, amount_us: int | Expression) -> Expression:
     """A time plus microseconds; never if the sum is too large."""
     moved = micros(column) + amount_us
-    return case((moved <= last_us, moment(moved)))
+    return case((moved <= LAST_US, moment(moved)))
 
 
-def _grown(column: Column, amount_us: int | Expression | None) -> Expression:
+def _grown(column: Column, amount_us: int | Expression) -> Expression:
     """A duration plus microseconds; a hundred years or more is never."""
-    if amount_us is None:
-        return null(Type.BIGINT)
     longer = column + amount_us
     return case((longer < FOREVER_US, longer))
 
 
-def _end_of_life(amount_us: int | Expression | None) -> Expression:
+def _end_of_life(amount_us: int | Expression) -> Expression:
     """The end of a ttl that grows."""
-    if amount_us is None:
-        return null(Type.TIMESTAMP)
     longer = _T.ttl + amount_us < FOREVER_US
-    return case((longer, _plus_us(_T.expires_at, amount_us, LAST_US)))
+    return case((longer, _plus_us(_T.expires_at, amount_us)))
 
 
 # -- notes for the change feed ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tubeq_spark.model.membership import Member, SessionView, Survey
 from tubeq_spark.model.stored_task import FAILING, WORKING
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, table_of
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.expression import FAIL, Type, all_of, any_of, integer, micros, row
+from tubeq_spark.storage.expression import FAIL, TRUE, Type, all_of, any_of, integer, micros, row
 from tubeq_spark.storage.query import Select, greatest
 from tubeq_spark.storage.statement import Clause, Statement
 from tubeq_spark.storage.tables.system_table import TYPES, KeyedTable
@@ -90,7 +90,7 @@ class Sessions(KeyedTable):
 
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, with the moments by their own clocks."""
-        columns = {"session": _ROW.session, "last": micros(greatest(_ROW.at))}
+        columns = {"session": _ROW.session, "last": greatest(micros(_ROW.at))}
         by_session = Select(self._table, columns, _IS_MEMBER, ["session"])
         rows = self._engine.rows(replace(by_session, order=["last"], descending=True, limit=limit))
         return {each["session"]: each["last"] for each in rows}
@@ -111,7 +111,7 @@ class Sessions(KeyedTable):
 
     def beat(self, member: Member, now_us: int) -> None:
         """Write a member's newest row. One commit, a blind append: it conflicts with nothing."""
-        self._append("heartbeat", [_row(member, now_us)])
+        self._append("heartbeat", _row(member, now_us))
 
     def renew(self, member: Member, now_us: int) -> bool:
         """Write a member's row after its lease has ended, unless its epoch has a dead mark.
@@ -167,7 +167,7 @@ class Sessions(KeyedTable):
         """Note that dead files were removed, or that a sweep tries to remove them. One commit, a blind append."""
         kind = TRIED if tried else VACUUMED
         note = {"bucket": _NOTES_BUCKET, "kind": kind, "key": str(key), "seq": now_us}
-        self._append("vacuum", [note])
+        self._append("vacuum", note)
 
     # -- compaction ---------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Sessions(KeyedTable):
         """
 
         def attempt() -> Plan[int]:
-            rows = _marked(self._newest(None, status=_ROW.status, calls=_ROW.calls))
+            rows = _marked(self._newest(TRUE, status=_ROW.status, calls=_ROW.calls))
             others = [each for each in rows if each["kind"] != _TOTAL]
             removable = Counter[int]()
             for each in others:

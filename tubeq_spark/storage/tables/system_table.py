@@ -14,7 +14,7 @@ from tubeq_spark.storage.tables.schema import SESSION_COLUMNS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
@@ -50,7 +50,7 @@ class KeyedTable(SystemTable):
     bucket, which all competing commits read. `Sessions.compact` removes replaced rows.
     """
 
-    def _newest(self, where: Expression | None, **values: Expression) -> list[dict[str, Any]]:
+    def _newest(self, where: Expression, **values: Expression) -> list[dict[str, Any]]:
         """The newest row of each key: its key columns, `seq`, `values`, and `n`, the number of its rows."""
         columns = {**named(*_KEY), "seq": greatest(_ROW.seq), "n": count()}
         if values:
@@ -58,12 +58,10 @@ class KeyedTable(SystemTable):
         rows = self._engine.rows(Select(self._table, columns, where, [*_KEY]))
         return [each | (each.get("last") or {}) for each in rows]
 
-    def _append(self, operation: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows of equal columns by a blind append, which conflicts with nothing. One commit, none for no rows."""
-        if not rows:
-            return
-        kinds = {name: ARROW_TYPES[TYPES[name]] for name in rows[0]}
-        added = table_of([[row[name] for name in kinds] for row in rows], kinds)
+    def _append(self, operation: str, values: Mapping[str, Any]) -> None:
+        """Add a row by a blind append, which conflicts with nothing. One commit."""
+        kinds = {name: ARROW_TYPES[TYPES[name]] for name in values}
+        added = table_of([[*values.values()]], kinds)
 
         def attempt() -> Plan[None]:
             return Plan(Statement(self._table, new=added), lambda _: None)

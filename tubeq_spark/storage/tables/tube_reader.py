@@ -15,28 +15,13 @@ from tubeq_spark.model.ids import is_id, within
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.payloads.shown_table import shown_table
 from tubeq_spark.storage.arrow.columns import array, flat
-from tubeq_spark.storage.expression import literal, micros, row
+from tubeq_spark.storage.expression import TRUE, literal, micros, row
 from tubeq_spark.storage.log.actions import DamagedFileError
-from tubeq_spark.storage.query import (
-    Firsts,
-    Select,
-    Struct,
-    count,
-    count_if,
-    greatest,
-    least,
-    named,
-    total,
-)
+from tubeq_spark.storage.query import Select, Struct, count, count_if, greatest, least, named, total
 from tubeq_spark.storage.rows import COLUMNS, DueGroup, KeptKeys, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import counts
-from tubeq_spark.storage.tables.tube_table import (
-    SEGMENT_0,
-    WHOLE_UTUBES,
-    is_alive,
-    slot,
-)
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, WHOLE_UTUBES, is_alive, slot
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -160,17 +145,16 @@ class TubeReader:
             quotas: The most tasks of each sub-queue.
             firsts: The result of `first_of_utubes` for these sub-queues. If each gives one task, no other task is read.
         """
-        table = self._table
+        order, where = self._table.order, where & self._table.is_of(quotas)
         if len(quotas) <= MOST_NAMED and set(quotas.values()) == {1}:
             asked = pc.is_in(flat(firsts.column("utube")), value_set=array([*quotas], pa.string()))
             first = flat(firsts.column("first")).filter(asked)
             ids, segments = (
                 pc.struct_field(first, of).to_pylist() for of in ("task_id", "segment")
             )
-            where &= _ROW.segment.is_in({*segments}) & table.has_id(ids)
-        rows = table.select(columns, where & table.is_of(quotas), skips=WHOLE_UTUBES)
-        firsts = Firsts(rows, table.order, quotas)
-        select = Select(firsts, named(*columns), order=table.order)
+            where &= _ROW.segment.is_in({*segments}) & self._table.has_id(ids)
+        parts: Parts = {"order": order, "skips": WHOLE_UTUBES, "quotas": quotas}
+        select = self._table.select(columns, where, **parts)
         return self.engine.arrow(select, sum(quotas.values()))
 
     def first_of_utubes(self, where: Expression, limit: int | None) -> pa.Table:
@@ -222,7 +206,7 @@ class TubeReader:
     def counts(
         self,
         by: str,
-        where: Expression | None = None,
+        where: Expression = TRUE,
         *,
         limit: int | None = None,
         skips: Sequence[str] | None = None,
@@ -231,15 +215,14 @@ class TubeReader:
 
         Args:
             by: The column.
-            where: The condition; `None` is all tasks.
+            where: The condition.
             limit: The most values, those with the most tasks; `None` is all.
             skips: As in the query.
         """
         parts: Parts = {"skips": skips}
         if limit is not None:
             parts |= {"order": ["n", by], "descending": True, "limit": limit}
-        mine = self._table.mine() if where is None else self._table.mine() & where
-        found = self._by([by], {"n": count()}, mine, **parts)
+        found = self._by([by], {"n": count()}, self._table.mine() & where, **parts)
         return {each[by]: each["n"] for each in found}
 
     def owners(self, limit: int) -> list[str]:
@@ -259,20 +242,15 @@ class TubeReader:
             limit: The most sub-queues, those with the most tasks first; `None` is all.
         """
         state = self._table.state(now_us, over)
-        tasks = self._table.select(
-            {"utube": _ROW.utube, "created": _ROW.created, "state": state},
-            state.is_in(of.value for of in COUNTED.values()),
-            skips=(),
-        )
-        columns = {
-            "utube": _ROW.utube,
-            **{name: count_if(_ROW.state == of.value) for name, of in COUNTED.items()},
-            "oldest": micros(least(_ROW.created)),
+        values = {
+            **{name: count_if(state == of.value) for name, of in COUNTED.items()},
+            "oldest": least(micros(_ROW.created)),
             # The negated number of tasks, because all columns of this order ascend.
             "below_zero": total(literal(-1)),
         }
+        counted = self._table.mine() & state.is_in(of.value for of in COUNTED.values())
         order = ["below_zero", "oldest", "utube"]
-        found = self.engine.rows(Select(tasks, columns, by=["utube"], order=order, limit=limit))
+        found = self._by(["utube"], values, counted, order=order, limit=limit, skips=())
         return [
             UtubeCounts(
                 utube=each["utube"],

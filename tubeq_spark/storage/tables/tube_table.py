@@ -29,7 +29,6 @@ from tubeq_spark.storage.expression import (
     null,
     quotient,
     row,
-    small,
 )
 from tubeq_spark.storage.query import Parts, Select, Struct, named, of_utubes, one_of
 from tubeq_spark.storage.rows import KEPT_KEY
@@ -161,7 +160,7 @@ class TubeTable:
                 of.state == state.value, of.next_event.is_null() | (of.next_event > at(now_us))
             )
             if over and state is TaskState.TAKEN:
-                holds &= of.owner.not_in(over)
+                holds &= ~of.owner.is_in(over)
             branches.append((holds, literal(state.value)))
         branches.append((~is_alive(now_us, of), null(Type.STRING)))
         branches += [(of.state == state.value, self._becomes(state, of)) for state in TIMERS]
@@ -218,7 +217,7 @@ class TubeTable:
             return ~of_utubes(but)
         # One comparison for each name, so that file statistics skip files with rows of only one of them.
         others = [_ROW.utube != utube for utube in but if utube is not None]
-        without = all_of(*others) if others else TRUE
+        without = all_of(*others)
         return _ROW.utube.is_not_null() & without if None in but else _ROW.utube.is_null() | without
 
     def has_id(self, ids: Collection[int]) -> Expression:
@@ -228,21 +227,20 @@ class TubeTable:
     def select(
         self,
         columns: Mapping[str, Expression],
-        where: Expression | None = None,
+        where: Expression = TRUE,
         **parts: Unpack[Parts],
     ) -> Select:
         """A query over the rows of this tube."""
-        mine = self.mine() if where is None else self.mine() & where
-        return Select(self.name, columns, mine, **parts)
+        return Select(self.name, columns, self.mine() & where, **parts)
 
     def up_to(self, position: OrderPosition, of: Row = _ROW) -> Expression:
         """Rows up to a position in the tube's order."""
         near = of.task_id <= position.task_id
-        if self.order == ("task_id",):
+        if self.order_column not in self.order:
             return near
-        if self.order == AGED:
-            return (of.rank < position.key) | ((of.rank == position.key) & near)
-        return (of.pri < small(position.key)) | ((of.pri == small(position.key)) & near)
+        key = of[self.order_column]
+        last = (literal if self.order == AGED else integer)(position.key)
+        return (key < last) | ((key == last) & near)
 
     @property
     def order_column(self) -> str:
@@ -271,7 +269,7 @@ class TubeTable:
             "claim": take_id,
             "state": literal(TaskState.TAKEN.value),
             "owner": literal(lease.owner),
-            "attempts": _T.attempts + small(1),
+            "attempts": _T.attempts + integer(1),
             "since": at(lease.at_us),
             "next_event": lease_end(lease, _T.ttr),
         } | self.noted(events)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of, segments_of
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import array, repeated, table_of, whole
-from tubeq_spark.storage.expression import FAIL, all_of, any_of, literal, row
+from tubeq_spark.storage.expression import FAIL, TRUE, all_of, any_of, literal, row
 from tubeq_spark.storage.rows import KEPT_KEY, stored_values
 from tubeq_spark.storage.statement import Clause, Ended, Statement
 from tubeq_spark.storage.tables.gates import Gates, new_row
@@ -232,13 +232,13 @@ class TubeWriter:
     def tidy(self, change: GateIncrements, now_us: int) -> Statement:
         """Change or remove taken-utube rows."""
         named = self._named(self._own_rows(change), change)
-        return self._incrementing(named, [Clause(None, _S.to.is_null())], None, change, now_us)
+        return self._incrementing(named, [Clause(None, _S.to.is_null())], TRUE, change, now_us)
 
     def _incrementing(
         self,
         named: pa.Table,
         changes: Sequence[Clause],
-        near: Expression | None,
+        near: Expression,
         increments: GateIncrements,
         now_us: int,
     ) -> Statement:
@@ -252,7 +252,6 @@ class TubeWriter:
             now_us: The moment.
         """
         on = [_T.segment == _S.segment, _T.task_id == _S.task_id]
-        where = [] if near is None else [near]
         own: list[Clause] = []
         new: list[Clause] = []
         if increments.numbers:
@@ -263,13 +262,13 @@ class TubeWriter:
                 values = new_row(self._table, now_us) | {"owner": _S.text}
                 new.append(Clause(values, _S.text.is_not_null()))
         else:
-            where.insert(0, self._table.mine(_T))
+            near = self._table.mine(_T) & near
         new.append(Clause({"segment": FAIL}))
         return Statement(
             self._table.name,
             [*own, *changes],
             new,
-            where=all_of(*where) if where else None,
+            where=near,
             on=on,
             named=named,
             reads=named.column("segment").unique().to_pylist(),
