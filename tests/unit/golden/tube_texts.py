@@ -38,7 +38,7 @@ from tubeq_spark.storage.rows import COLUMNS, GateIncrements, PutsSeen, whole_se
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.gates import Gates, PutGate
-from tubeq_spark.storage.tables.tube_reader import TubeReader
+from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.user_condition import condition_of, shown

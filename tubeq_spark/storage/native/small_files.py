@@ -254,13 +254,14 @@ class FileParts:
         names = names or self.listed.schema.names[:1]
         some, size = [], 0
         for file in files:
-            for rows in self.files.read(self.listed, file, names, keeps=keeps):
+            for found in self.files.read(self.listed, file, names, keeps=keeps):
+                # Some reads have all columns, others those of the query.
+                rows = found.select(names)
                 if len(files) == 1:
                     yield rows
                     continue
-                # Some reads have all columns, others those of the query.
-                some.append(rows.select(names))
-                size += rows.get_total_buffer_size()
+                some.append(rows)
+                size += found.get_total_buffer_size()
                 if size > ROWS_BYTES:
                     yield pa.concat_tables(some)
                     some, size = [], 0
