@@ -11,14 +11,14 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.model.validation import no_queue, refuse
-from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
+from tubeq_spark.storage.durability.recovery import move_aside, move_lost, remove_hint
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, Verdict, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.committer import NO_JVM
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, TableLock
 from tubeq_spark.storage.log.actions import DataFile, UnknownLogError, encoded
-from tubeq_spark.storage.log.log_files import LOG, checkpoint_name, commit_name, version_of
+from tubeq_spark.storage.log.log_files import LOG, commit_name, version_of
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
@@ -228,7 +228,7 @@ def _mend_log(table: Table, directory: Path, found: Examined, *, accept_loss: bo
     if verdict.readable is not None and (verdict.is_whole or accept_loss):
         aside = move_lost(directory, log.files, verdict.readable, log.bad_checkpoints)
     if verdict.hint_fault or aside is not None:
-        point_to(directory, _beginning(directory, verdict))
+        remove_hint(directory)
 
 
 def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Iterator[str]:
@@ -242,12 +242,6 @@ def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Itera
             begins in versions and name in {of_commit, f".{of_commit}.crc"}
         ):
             yield name
-
-
-def _beginning(log: Path, verdict: Verdict) -> Path | None:
-    """The checkpoint with which readers should begin, if it is a single file."""
-    file = log / checkpoint_name(verdict.begins)
-    return file if verdict.begins >= 0 and file.is_file() else None
 
 
 def _take_out(table: Table, found: Examined) -> None:

@@ -221,10 +221,8 @@ def _hint_fault(facts: LogFacts, reached: Mapping[int, int], readable: int | Non
     if any(name.startswith(f"{facts.hint:020}.") for name in facts.bad_checkpoints):
         # The fault of that checkpoint file is reported by itself.
         return ""
-    if facts.hint not in reached:
-        return f"names the checkpoint of version {facts.hint}, which cannot be read"
-    if reached[facts.hint] != readable:
-        return f"names the checkpoint of version {facts.hint}, from which the log does not lead on"
+    if reached.get(facts.hint) != readable:
+        return f"names the checkpoint of version {facts.hint}, with which readers cannot begin"
     return ""
 
 
@@ -260,9 +258,7 @@ def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Actions) -> It
         yield table.damage("checkpoint", f"{LOG}/{name}", message, loses=not is_lossless)
     if verdict.hint_fault:
         path = f"{LOG}/{LAST_CHECKPOINT}"
-        message = (
-            f"{LAST_CHECKPOINT} {verdict.hint_fault}; it is only a hint, and can be written anew"
-        )
+        message = f"{LAST_CHECKPOINT} {verdict.hint_fault}; it is only a hint"
         yield table.damage("pointer", path, message)
 
 

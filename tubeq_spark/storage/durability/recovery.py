@@ -11,7 +11,6 @@ table at this version exists in full length. A file that a later version has rem
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 from contextlib import AbstractContextManager, suppress
@@ -24,11 +23,9 @@ from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.log.actions import (
     Actions,
-    DamagedCommitError,
     DataFile,
     fault_of_file,
     is_parquet,
-    parsed,
 )
 from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
@@ -36,7 +33,6 @@ from tubeq_spark.storage.log.log_files import (
     checkpoints_in,
     checksum_of,
     commit_file,
-    commit_name,
     is_elsewhere,
     names_after,
 )
@@ -59,7 +55,6 @@ _UNSYNCED = 10
 ASIDE = "_lost-"
 #: The errors of a process without write permission.
 _NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
-_CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 #: At most this many versions are read, and moved aside.
 MOST_LOST = 1_000
 
@@ -109,7 +104,10 @@ def _is_known_whole(synced: SyncedLog, mark: Place | None) -> bool:
     if mark is None or not synced.is_of_now(mark):
         return False
     newest = synced.newest_since()
-    return newest < 0 or newest_is_whole(synced, newest)
+    if newest < 0:
+        return True
+    commit = LogFacts(LogFiles(LocalStore(synced))).commit(newest)
+    return commit is not None and _has_its_files(synced.table, commit)
 
 
 def _look(synced: SyncedLog, mark: Place | None) -> None:
@@ -119,8 +117,7 @@ def _look(synced: SyncedLog, mark: Place | None) -> None:
         synced.damage = f"{tail.why}; it was left as it is: {why_not}"
         log.error("%s is damaged: %s", synced.table, synced.damage)
         return
-    if not tail.is_sound:
-        _mend(synced, tail)
+    _mend(synced, tail)
     if synced.durability is not Durability.NONE:
         local_files.sync_file_system(synced.log)
     synced.write_mark()
@@ -162,7 +159,8 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
             tail.readable,
             aside,
         )
-    point_to(synced.log, max(synced.log.glob(_CHECKPOINT), default=None))
+    if tail.is_misled:
+        remove_hint(synced.log)
 
 
 # -- the end of a log ---------------------------------------------------------------------------------
@@ -189,13 +187,6 @@ class Tail:
     is_misled: bool = False
     why: str = ""
     hopeless: str = ""
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether the log needs no repair."""
-        return not (
-            self.lost or self.checkpoints or self.checksums or self.is_misled or self.hopeless
-        )
 
 
 def look(synced: SyncedLog) -> Tail:
@@ -230,19 +221,6 @@ def look(synced: SyncedLog) -> Tail:
     checksums = [*synced.log.glob(".*.crc"), *filter(Path.exists, added)]
     is_misled = bool(facts.hint_fault) or facts.hint not in {None, *good}
     return Tail(readable, lost, bad, checksums, is_misled, lacks or why, hopeless)
-
-
-def newest_is_whole(synced: SyncedLog, version: int) -> bool:
-    """Whether the newest commit can be read, and all its files exist.
-
-    Raises:
-        OSError: The system refuses to read them.
-    """
-    try:
-        text = LogFiles(LocalStore(synced)).read(commit_name(version))
-        return _has_its_files(synced.table, parsed(text))
-    except (FileNotFoundError, DamagedCommitError):
-        return False
 
 
 def _has_its_files(table: Path, contents: Actions) -> bool:
@@ -378,20 +356,12 @@ def move_lost(
     return move_aside(log, lost) if lost else None
 
 
-def point_to(log: Path, checkpoint: Path | None) -> None:
-    """Make `_last_checkpoint` name a checkpoint of one file, or remove it (`None`).
+def remove_hint(log: Path) -> None:
+    """Remove `_last_checkpoint`. Readers find the last checkpoint without it, and the next checkpoint writes it again.
 
     Raises:
-        OSError: The file cannot be written.
+        OSError: The file cannot be removed.
     """
     file = log / LAST_CHECKPOINT
-    if checkpoint is None:
-        checksum_of(file).unlink(missing_ok=True)
-        file.unlink(missing_ok=True)
-        return
-    from pyarrow.parquet import read_metadata  # noqa: PLC0415  only needed after damage
-
-    size = read_metadata(checkpoint).num_rows
-    told = json.dumps({"version": int(checkpoint.name[:20]), "size": size})
-    with local_files.replacing(file, synced=True) as prepared:
-        prepared.write_text(told, encoding="utf-8")
+    checksum_of(file).unlink(missing_ok=True)
+    file.unlink(missing_ok=True)
