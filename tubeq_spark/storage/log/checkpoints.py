@@ -30,7 +30,7 @@ from tubeq_spark.storage.log.log_files import (
 from tubeq_spark.storage.log.reading import LogFacts, UnreadableCheckpointError, checkpoint_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyarrow.parquet import ParquetWriter
 
@@ -67,7 +67,7 @@ def write(
     log: LogFiles,
     snapshot: Snapshot,
     now_ms: int,
-    removes: Mapping[int, Sequence[Mapping[str, Any]]] | None = None,
+    removes: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> None:
     """Write the checkpoint of a version; on local files the table's lock is held.
 
@@ -85,7 +85,7 @@ def write(
     for before in _earlier(log, snapshot.version):
         # The last checkpoint may be damaged between its ends, which were checked.
         with suppress(UnreadableCheckpointError):
-            _write(log, snapshot, now_ms, before, removes or {})
+            write_first(log, snapshot, now_ms, _gone(log, before, snapshot, now_ms, removes))
             return
 
 
@@ -103,25 +103,26 @@ def _earlier(log: LogFiles, most: int) -> Iterator[int | None]:
     yield None
 
 
-def _write(
-    log: LogFiles,
-    snapshot: Snapshot,
-    now_ms: int,
-    before: int | None,
-    removes: Mapping[int, Sequence[Mapping[str, Any]]],
+def write_first(
+    log: LogFiles, snapshot: Snapshot, now_ms: int, gone: Iterable[pa.StructArray] = ()
 ) -> None:
-    """Write the checkpoint, based on an earlier one or on the whole log.
+    """Write a checkpoint that is not based on an earlier one.
 
-    Raises as `write`, and:
-        UnreadableCheckpointError: The earlier checkpoint is damaged.
+    Args:
+        log: The log.
+        snapshot: The version.
+        now_ms: The moment, in milliseconds since 1970.
+        gone: The removed files that it lists.
+
+    Raises:
+        OSError: The checkpoint cannot be written.
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
     count, sink, some = 0, pa.BufferOutputStream(), list[pa.RecordBatch]()
     with ParquetWriter(sink, _schema(), store_schema=False) as to:
-        for kind, actions in itertools.chain(
-            _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms, removes)
-        ):
+        removed_files = (("remove", actions) for actions in gone)
+        for kind, actions in itertools.chain(_now(snapshot, now_ms), removed_files):
             some.append(_rows(kind, actions))
             if sum(map(len, some)) >= _AT_ONCE:
                 count += _add(to, some)
@@ -179,7 +180,7 @@ def _gone(
     snapshot: Snapshot,
     now_ms: int,
     known: Mapping[int, Sequence[Mapping[str, Any]]],
-) -> Iterator[tuple[str, pa.StructArray]]:
+) -> Iterator[pa.StructArray]:
     """The removed files at a version, beginning with those of the last checkpoint."""
     # The first commit has nothing to remove.
     since_then = range(1 if before is None else before + 1, snapshot.version + 1)
@@ -200,7 +201,7 @@ def _gone(
             )
         # A file that came back since, for example by RESTORE, is not removed.
         is_there = pc.is_in(pc.struct_field(kept, "path"), value_set=there)
-        yield "remove", kept.filter(pc.invert(is_there))
+        yield kept.filter(pc.invert(is_there))
 
 
 def removed(log: LogFiles, version: int) -> set[str]:

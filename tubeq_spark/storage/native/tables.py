@@ -278,10 +278,6 @@ def _change(
     return change
 
 
-#: A version that was the newest within this many seconds is recent enough for the shape of a table.
-_RECENT = 5.0
-
-
 class PutDirectories:
     """The put directories of a native engine's tables."""
 
@@ -290,7 +286,7 @@ class PutDirectories:
         self._handles = handles
 
     def shape(self, table: str) -> Shape:
-        """The columns and properties that files must have so that our commit can add them, by a recent version.
+        """The columns and properties that files must have so that our commit can add them, by the newest version.
 
         Raises:
             StoreError: The table has features, so our commits do not write it.
@@ -298,9 +294,9 @@ class PutDirectories:
         opened = self._handles.table(table)
         # If the table has changed since, the rows do not `fit`, and are written again.
         with handles.telling():
-            recent = opened.recent(_RECENT) or opened.newest()
-            recent.shape.require_writable()
-        return recent.shape
+            shape = opened.newest().shape
+            shape.require_writable()
+        return shape
 
     @staticmethod
     def new_name() -> str:
