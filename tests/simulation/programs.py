@@ -285,7 +285,12 @@ class Program:
     def _read_files(self, files: Sequence[DataFile], since: float) -> list[pa.Table]:
         """Read files of a version that is held since a time, unless it is so old that they may be gone."""
         try:
-            return [ParquetFile(self.table.opened(file)).read(use_threads=False) for file in files]
+            return [
+                ParquetFile(self.table.store.open_file(file.path, file.size)).read(
+                    use_threads=False
+                )
+                for file in files
+            ]
         except FileNotFoundError as error:
             age = self.process.world.now - since
             self.line.require(age > HOURS * 3600, f"after {age:.0f} s a file is missing: {error}")

@@ -64,13 +64,10 @@ def tasks_by_statistics(file: DataFile) -> tuple[tuple[int, ...], str]:
     if count is None or first is None or last is None:
         return (), "its tasks are not known"
     if last - first + 1 == count:
-        return tuple(range(first, last + 1)), f"it held {_named(first, last, count)}"
+        ids = tuple(range(first, last + 1))
+        return ids, f"it held {_tasks(ids)}"
     ends = (first, last) if count > 1 else (first,)
     return ends, f"it held {count} tasks with ids from {first} to {last}"
-
-
-def _named(first: int, last: int, count: int) -> str:
-    return f"the task {first}" if count == 1 else f"the tasks {first} to {last}"
 
 
 #: So many ids are named in a sentence.

@@ -24,7 +24,6 @@ from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
     LogFiles,
     checkpoint_name,
-    commit_name,
     pointer,
 )
 from tubeq_spark.storage.log.reading import LogFacts, UnreadableCheckpointError, checkpoint_batches
@@ -83,24 +82,22 @@ def write(
         UnknownLogError: A commit has something that this package does not know.
     """
     for before in _earlier(log, snapshot.version):
-        # The last checkpoint may be damaged between its ends, which were checked.
-        with suppress(UnreadableCheckpointError):
+        # It may be damaged, or a slow program has named an old one, after which commits were removed.
+        with suppress(UnreadableCheckpointError, FileNotFoundError):
             write_first(log, snapshot, now_ms, _gone(log, before, snapshot, now_ms, removes))
             return
+    write_first(log, snapshot, now_ms, _gone(log, None, snapshot, now_ms, removes))
 
 
-def _earlier(log: LogFiles, most: int) -> Iterator[int | None]:
-    """The checkpoints up to a version on which one may be based, newest first; `None` is the whole log."""
+def _earlier(log: LogFiles, most: int) -> Iterator[int]:
+    """The checkpoints up to a version on which one may be based, the most likely one first."""
     last = pointer(log)
-    version = most + 1 if last is None else last["version"]
-    # Mostly it is this one, and the log need not be listed. But a slow program may have named an old one, after which
-    # commits were removed.
-    goes_on = version == most or (version < most and log.exists(commit_name(version + 1)))
-    if goes_on and log.exists(checkpoint_name(version)):
-        yield version
+    named = most + 1 if last is None else last["version"]
+    # Mostly it is this one, and the log need not be listed.
+    if named <= most:
+        yield named
     listed = LogFacts.listed(log, whole=False).checkpoints
-    yield from (version for version in reversed(listed) if version <= most)
-    yield None
+    yield from (version for version in reversed(listed) if version <= most and version != named)
 
 
 def write_first(

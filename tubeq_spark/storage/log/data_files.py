@@ -43,8 +43,8 @@ _PIECE, _GROWS = 512, 4
 PART_BYTES = 64 << 20
 #: At most this many rows are written without dictionaries and bounds.
 _FEW = 1_000
-#: The last character, which has no next one, and the surrogates, which texts do not have.
-_LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
+#: The last character. All readers compare texts by code points.
+_LAST = chr(0x10FFFF)
 
 
 def is_ordered(kind: pa.DataType) -> bool:
@@ -74,19 +74,8 @@ def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
 
 def _no_less(text: str) -> str:
     """A text that is not less than another one, shortened if possible."""
-    if len(text) <= _TEXT:
-        return text
-    for end in range(_TEXT, 0, -1):
-        point = ord(text[end - 1])
-        if point < _LAST:
-            return text[: end - 1] + chr(_after(point))
-    # No shorter text is greater.
-    return text
-
-
-def _after(point: int) -> int:
-    """The next character; all readers compare texts by code points."""
-    return _SURROGATES.stop if point + 1 in _SURROGATES else point + 1
+    shorter = text[:_TEXT] + _LAST
+    return shorter if len(text) > _TEXT and shorter >= text else text
 
 
 def _milliseconds(moment: pa.Scalar, more: int) -> str | None:

@@ -245,18 +245,6 @@ class PlainTable(Log):
         """The key of a data file, which differs from those of all other tables."""
         return f"{self.store}/{file.path}"
 
-    def opened(self, file: DataFile) -> pa.NativeFile:
-        """A data file to read.
-
-        Raises:
-            OSError: It is gone, or the storage fails.
-        """
-        return self.store.open_file(file.path, file.size)
-
-    def fetch(self, files: Sequence[DataFile]) -> None:
-        """Fetch small data files that are read next, where each costs a request."""
-        self.store.prefetch([(file.path, file.size) for file in files])
-
     def has(self, files: Sequence[DataFile]) -> bool:
         """Whether files of one directory exist with the lengths that were written."""
         if not files:
@@ -285,7 +273,7 @@ class PlainTable(Log):
         return self.store.together(read, [e for e in listed if e.name.endswith(".parquet")])
 
     def remove(self, directory: str) -> None:
-        """Remove a directory below the table's with all that is in it; raises OSError."""
+        """Remove all files in a directory below the table's; raises OSError. A sweep removes empty directories."""
         listed = self.store.list(directory)
         if listed:
             self.store.delete([f"{directory}/{entry.name}" for entry in listed])
@@ -337,11 +325,6 @@ class LocalTable(PlainTable):
         if change.rows is not None and change.rows.num_rows:
             require_space(self.directory, change.rows, change.gone)
         return super().write(snapshot, change)
-
-    def remove(self, directory: str) -> None:
-        """Remove a directory below the table's with all that is in it; raises OSError."""
-        if (self.directory / directory).exists():
-            shutil.rmtree(self.directory / directory)
 
 
 def store_table(store: ObjectStore, background: Background) -> PlainTable:

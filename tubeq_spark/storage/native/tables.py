@@ -107,7 +107,7 @@ class NativeTables(Tables):
             StoreError: The storage failed. The property may be set.
         """
         former = self.properties(table).get(name)
-        opened, change = self._handles.table(table), None
+        opened = self._handles.table(table)
         for _ in range(APPENDS if opened.is_far else 1):
             try:
                 with handles.telling(), opened.changing() as base:
@@ -120,8 +120,6 @@ class NativeTables(Tables):
                     return True
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT:
-                    if change and self.commit_of(table, change.note.operation_id):
-                        return True
                     msg = f"{table} could not be changed: {reason_of(error)}"
                     raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
         return False

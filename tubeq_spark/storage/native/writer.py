@@ -106,15 +106,11 @@ class Writer:
         note: Note,
         gone: Sequence[DataFile],
     ) -> Affected:
-        """Commit the removal of some files, and read only those that have no statistics."""
-        snapshot = base.snapshot
+        """Commit the removal of some files, whose numbers of rows are known."""
         if not gone:
             return Affected()
-        uncounted = [file for file in gone if file.rows is None]
-        count = sum(file.rows or 0 for file in gone)
-        count += self._files.rows(Listed(table, uncounted, snapshot.shape.schema)).num_rows
-        affected = Affected(deleted=count)
-        self.commit(table, base, _change(snapshot, statement, note, affected, gone))
+        affected = Affected(deleted=sum(file.rows or 0 for file in gone))
+        self.commit(table, base, _change(base.snapshot, statement, note, affected, gone))
         return affected
 
 
@@ -205,11 +201,10 @@ def _removed_unread(snapshot: Snapshot, statement: Statement) -> Sequence[DataFi
     if statement.removes is None and not statement.removes_partitions:
         return None
     files = snapshot.within(statement.partitions)
-    if statement.removes_partitions:
-        return files
     counts = [file.rows for file in files]
     known = sum(count for count in counts if count is not None)
-    return files if None not in counts and known == statement.removes else None
+    removes_all = statement.removes_partitions or known == statement.removes
+    return files if None not in counts and removes_all else None
 
 
 def _with_written(

@@ -131,7 +131,8 @@ def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
     given = with_environment(options)
     if not uri.startswith(("s3:", "s3a:")) or _CREDENTIALS & {*given}:
         return None
-    if not ("profile" in given or _has_profiles()):
+    files = (Path.home() / ".aws" / name for name in ("credentials", "config"))
+    if not ("profile" in given or any(file.exists() for file in files)):
         return None
     try:
         from boto3.session import Session  # noqa: PLC0415  it is optional
@@ -142,10 +143,6 @@ def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         ) from error
     return Boto3CredentialProvider(Session(profile_name=given.get("profile")))
-
-
-def _has_profiles() -> bool:
-    return any((Path.home() / ".aws" / name).exists() for name in ("credentials", "config"))
 
 
 log = logging.getLogger(__name__)
@@ -162,16 +159,15 @@ _CLOCK = SystemClock()
 class RenewedOptions:
     """The options that are in force now; safe to use from many threads."""
 
-    def __init__(self, given: StorageOptions | RenewedOptions | None = None) -> None:
+    def __init__(self, given: StorageOptions | None = None) -> None:
         """Call the function, if it is one.
 
         Raises:
             InvalidOptionError: It does not return options.
             StoreError: The function fails.
         """
-        told = given.given if isinstance(given, RenewedOptions) else given
         #: As the program gave them.
-        self.given: StorageOptions = {} if told is None else told
+        self.given: StorageOptions = {} if given is None else given
         self._function = None if isinstance(self.given, Mapping) else self.given
         self._lock = threading.Lock()
         #: When the function was called last, and when the next call is due.
