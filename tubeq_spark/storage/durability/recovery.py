@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ from tubeq_spark.storage.log.log_files import (
     LogFiles,
     checkpoints_in,
     checksum_of,
-    commit_file,
+    commit_name,
     is_elsewhere,
     names_after,
 )
@@ -111,19 +110,20 @@ def _is_known_whole(synced: SyncedLog, mark: Place | None) -> bool:
 
 
 def _look(synced: SyncedLog, mark: Place | None) -> None:
-    tail = look(synced)
-    why_not = tail.hopeless or _why_not_here(synced, tail, mark)
+    facts = LogFacts.listed(LogFiles(LocalStore(synced)))
+    tail = _tail_of(synced, facts)
+    why_not = tail.hopeless or _why_not_here(synced, facts, tail, mark)
     if why_not:
         synced.damage = f"{tail.why}; it was left as it is: {why_not}"
         log.error("%s is damaged: %s", synced.table, synced.damage)
         return
-    _mend(synced, tail)
+    _mend(synced, facts, tail)
     if synced.durability is not Durability.NONE:
         local_files.sync_file_system(synced.log)
     synced.write_mark()
 
 
-def _why_not_here(synced: SyncedLog, tail: Tail, mark: Place | None) -> str:
+def _why_not_here(synced: SyncedLog, facts: LogFacts, tail: _Tail, mark: Place | None) -> str:
     """Why lost versions must stay in place; empty if they may be moved."""
     if not tail.lost:
         return ""
@@ -134,22 +134,16 @@ def _why_not_here(synced: SyncedLog, tail: Tail, mark: Place | None) -> str:
     # Older commits were not read.
     if len(tail.lost) >= MOST_LOST:
         return f"{len(tail.lost)} versions would be lost"
-    first, last = (_written(synced, version) for version in (tail.lost[0], tail.lost[-1]))
+    first, last = (facts.files[commit_name(tail.lost[place])].at for place in (0, -1))
     if last - first > _UNWRITTEN:
         return f"version {tail.lost[0]} was committed {last - first:.0f} s before the last one"
     return ""
 
 
-def _written(synced: SyncedLog, version: int) -> float:
-    """The time of a commit, in seconds."""
-    return os.stat(commit_file(synced.log, version)).st_mtime  # noqa: PTH116  (as its siblings)
-
-
-def _mend(synced: SyncedLog, tail: Tail) -> None:
+def _mend(synced: SyncedLog, facts: LogFacts, tail: _Tail) -> None:
     for checksum in tail.checksums:
         checksum.unlink(missing_ok=True)
-    names = os.listdir(synced.log)  # noqa: PTH208  (names are enough)
-    aside = move_lost(synced.log, names, tail.readable, tail.checkpoints)
+    aside = move_lost(synced.log, facts.files, tail.readable, tail.checkpoints)
     if aside is not None:
         log.error(
             "%s lost versions %s to a power cut: %s. It goes on from version %d; their commits are in %s",
@@ -167,7 +161,7 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class _Tail:
     """The state of the end of a log.
 
     Attributes:
@@ -189,16 +183,15 @@ class Tail:
     hopeless: str = ""
 
 
-def look(synced: SyncedLog) -> Tail:
+def _tail_of(synced: SyncedLog, facts: LogFacts) -> _Tail:
     """Read the end of a table's log.
 
     Raises:
-        OSError: The log cannot be listed, or the system refuses to read a file.
+        OSError: The system refuses to read a file.
     """
-    table, facts = synced.table, LogFacts.listed(LogFiles(LocalStore(synced)))
-    versions = facts.versions
+    table, versions = synced.table, facts.versions
     if not versions:
-        return Tail(-1)
+        return _Tail(-1)
     begins, commits, why = _whole_commits(table, facts)
     kept, lacks = _with_all_files(table, commits)
     readable = max(kept, default=begins)
@@ -220,7 +213,7 @@ def look(synced: SyncedLog) -> Tail:
     added = [checksum_of(table / path) for commit in kept.values() for path in commit.adds]
     checksums = [*synced.log.glob(".*.crc"), *filter(Path.exists, added)]
     is_misled = bool(facts.hint_fault) or facts.hint not in {None, *good}
-    return Tail(readable, lost, bad, checksums, is_misled, lacks or why, hopeless)
+    return _Tail(readable, lost, bad, checksums, is_misled, lacks or why, hopeless)
 
 
 def _has_its_files(table: Path, contents: Actions) -> bool:

@@ -16,9 +16,8 @@ from tubeq_spark.storage.log.tidying import Retention, Tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.plain_table import PlainTable
-from tubeq_spark.storage.opened_location import OpenedLocation
+from tubeq_spark.storage.opened_location import OpenedLocation, create_system_tables
 from tubeq_spark.storage.store.store import DictStore, Files, Patience
-from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
@@ -115,6 +114,5 @@ def open_location(engine: MemoryEngine, config: QueueConfig) -> OpenedLocation:
     opened = _OpenedMemory(location, memory.text, None, memory=memory)
     if engine.tables.is_table(location.table(TUBES)):
         return opened
-    for table in new_system_tables(location, config, "memory"):
-        engine.tables.create(table)
+    create_system_tables(opened, config, engine, "memory")
     return replace(opened, is_new=True)
