@@ -28,6 +28,7 @@ from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
 from tubeq_spark.storage.log import checkpoints
 from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name
+from tubeq_spark.storage.log.snapshot import with_property
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count
 from tubeq_spark.storage.store.local_files import make_directory
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.store import Store
@@ -92,7 +94,7 @@ def copy(
         with queue.engine.reading():
             work.begin()
             work.run(tubes, state, close=close)
-        return CopyReport({ctx.record.name: _tasks(queue, ctx) for ctx in tubes})
+        return CopyReport({ctx.record.name: _count(queue, ctx, ctx.table.mine()) for ctx in tubes})
     finally:
         engines.close()
 
@@ -137,7 +139,7 @@ def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext], *, close: 
             msg = f"tube {ctx.record.name!r} is temporary: close the queue object that created it"
             raise TubeBusyError(msg)
         is_taken = ctx.table.mine() & (_ROW.state == TaskState.TAKEN.value)
-        taken = queue.engine.rows(Select(ctx.table.name, {"n": count()}, is_taken))[0]["n"]
+        taken = _count(queue, ctx, is_taken)
         if taken:
             msg = f"tube {ctx.record.name!r} has {taken} taken tasks: ack or release them first"
             raise TubeBusyError(msg)
@@ -163,7 +165,7 @@ class _Copy:
     """One call of `copy`."""
 
     def __init__(self, queue: QueueContext, engines: Engines, new: OpenedLocation) -> None:
-        self._queue, self._engines, self._new = queue, engines, new
+        self._queue, self._new = queue, new
         self._tables = _native(engines.rows)
         self._target = self._tables.store_of(new.uri)
         self._is_local = new.locks is not None
@@ -240,15 +242,14 @@ class _Copy:
         target = self._tables.store_of(f"{self._new.uri}/{name}")
         if self._new.locks is not None:
             make_directory(self._new.locks.parent / name, synced=True)
+        newest = newest or self._newest(name)
+        # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
+        cleans = "false" if self._is_local else "true"
+        shape = with_property(newest.shape, LOG_CLEANUP, cleans)
         try:
-            copy_table(source, target, newest or self._newest(name))
+            copy_table(source, target, replace(newest, shape=shape))
         except FileNotFoundError as error:
             raise _changed(what) from error
-        tables, table = self._tables, self._new.location.table(name)
-        # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
-        wanted = "false" if self._is_local else "true"
-        if tables.properties(table).get(LOG_CLEANUP, "true") != wanted:
-            tables.set_property(table, LOG_CLEANUP, wanted)
 
     def _copy_registry(self, registry: Snapshot) -> None:
         """Copy the version of the registry that has no marks."""
@@ -260,9 +261,9 @@ class _Copy:
             os.sync()
 
 
-def _tasks(queue: QueueContext, ctx: TubeContext) -> int:
-    """The number of stored tasks of a tube."""
-    rows = queue.engine.rows(Select(ctx.table.name, {"n": count()}, ctx.table.mine()))
+def _count(queue: QueueContext, ctx: TubeContext, where: Expression) -> int:
+    """The number of rows of a tube that meet a condition."""
+    rows = queue.engine.rows(Select(ctx.table.name, {"n": count()}, where))
     return int(rows[0]["n"])
 
 

@@ -20,7 +20,6 @@ from tubeq_spark.storage.log.log_files import (
     LogFiles,
     commit_name,
     moved_on,
-    pointer,
 )
 from tubeq_spark.storage.store.store import Patience, Store, is_fresh
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
@@ -229,11 +228,6 @@ class LogReader:
         with self._lock:
             self._known = None
 
-    def committed_us(self, snapshot: Snapshot) -> int:
-        """The time of a version, from its commit; 0 if the commit does not say it."""
-        info = info_in(LogFiles(self.store).read(commit_name(snapshot.version)))
-        return int(info.get("timestamp") or 0) * 1000
-
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
         """Look for new commits, and yield the newest commit infos with their versions, the newest first.
 
@@ -256,11 +250,6 @@ class LogReader:
                 # The commit is damaged, or not ours.
                 info = {}
             yield {**info, "version": version}
-
-    def last_checkpoint(self) -> int:
-        """The version of the last checkpoint; -1 if there is none."""
-        last = pointer(LogFiles(self.store))
-        return -1 if last is None else int(last["version"])
 
     def _may_be_late(self, snapshot: Snapshot, sure: float) -> bool:
         """Whether others may have committed and removed the version after one that was the newest at a moment."""

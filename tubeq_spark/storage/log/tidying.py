@@ -114,10 +114,7 @@ class Tidying:
 
     def _is_checkpoint_due(self, version: int) -> bool:
         files = LogFiles(self._store)
-        try:
-            last = pointer(files)
-        except OSError:
-            return True
+        last = pointer(files)
         if last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM):
             return True
         is_plain = not (last.get("parts") or last.get("v2Checkpoint"))

@@ -273,12 +273,6 @@ class PlainTable(Log):
         listed = self.store.list(directory)
         return self.store.together(read, [e for e in listed if e.name.endswith(".parquet")])
 
-    def remove(self, directory: str) -> None:
-        """Remove all files in a directory below the table's; raises OSError. A sweep removes empty directories."""
-        listed = self.store.list(directory)
-        if listed:
-            self.store.delete([f"{directory}/{entry.name}" for entry in listed])
-
 
 class LocalTable(PlainTable):
     """A table on local files, on a disk that can be full or damaged. The caller of `commit` holds its lock."""

@@ -106,10 +106,6 @@ class SmallFiles:
         all_rows = pa.concat_tables(rows) if rows else empty(listed.schema)
         yield FilesRows(files, all_rows, are_last=True)
 
-    def rows(self, listed: Listed) -> pa.Table:
-        """The rows of some files at once. Raises as `read`."""
-        return pa.concat_tables([rows for _, rows, _ in self.parts(listed)])
-
     def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
         """Fetch some of the files at the same time, on storage where each costs a request.
 

@@ -20,12 +20,13 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.log.log_files import checksum_of
+from tubeq_spark.storage.log.actions import info_in
+from tubeq_spark.storage.log.log_files import LogFiles, checksum_of, commit_name, pointer
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape, Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import least, told_file
-from tubeq_spark.storage.native.writer import APPENDS
+from tubeq_spark.storage.native.writer import DECISIONS
 from tubeq_spark.storage.statement import (
     HISTORY,
     Commit,
@@ -108,7 +109,7 @@ class NativeTables(Tables):
         """
         former = self.properties(table).get(name)
         opened = self._handles.table(table)
-        for _ in range(APPENDS if opened.is_far else 1):
+        for _ in range(DECISIONS if opened.is_far else 1):
             try:
                 with handles.telling(), opened.changing() as base:
                     before = base.snapshot.shape
@@ -160,8 +161,10 @@ class NativeTables(Tables):
         with handles.reading():
             newest = opened.newest()
             sizes = [file.size for file in newest.files.values()]
-            commits = newest.version - opened.last_checkpoint()
-            at_us = opened.committed_us(newest)
+            log_files = LogFiles(opened.store)
+            last, info = pointer(log_files), info_in(log_files.read(commit_name(newest.version)))
+        at_us = int(info.get("timestamp") or 0) * 1000
+        commits = newest.version - (-1 if last is None else int(last["version"]))
         return Extent(len(sizes), sum(sizes), newest.version, at_us, commits)
 
     def version(self, table: str) -> int | None:
@@ -331,6 +334,7 @@ class PutDirectories:
             with handles.reading():
                 newest = opened.newest()
             if not any(path.startswith(inside) for path in newest.files):
-                opened.remove(directory)
+                # A sweep removes the empty directories.
+                opened.store.delete([inside + entry.name for entry in opened.store.list(directory)])
         except Exception:
             log.warning("%s/%s is left to a sweep", table, directory, exc_info=True)
