@@ -118,33 +118,31 @@ def engines_of(
     through_spark = None
     if spark is not None:
         from tubeq_spark.storage.spark.engine import SparkEngine  # noqa: PLC0415  pyspark is optional
-
-        through_spark = SparkEngine(spark)
-    options = storage_options
-    if spark is not None and options is None and location.scheme in STORES:
         from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  as above
 
-        options = store_options(spark, location.text)
+        through_spark = SparkEngine(spark)
+        if storage_options is None and location.scheme in STORES:
+            storage_options = store_options(spark, location.text)
     why_not = None if asked == SPARK else _why_not_native(spark, location)
     if why_not is not None and (asked == NATIVE or spark is None):
         raise why_not
     name, native, has_spark = asked, None, spark is not None
     if asked == "auto":
         new = _checked(f"the environment variable {_VARIABLE}", os.environ.get(_VARIABLE) or "auto")
-        name, native = _committer(location, why_not, options, new, has_spark=has_spark)
+        name, native = _committer(location, why_not, storage_options, new, has_spark=has_spark)
     log.info(
         "commits at %s are made by %s", location.text, "this process" if name == NATIVE else "Spark"
     )
     if name == NATIVE:
         from tubeq_spark.storage.native.engine import open_location  # noqa: PLC0415  as above
 
-        native, put_files = native or _native_engine(options), None
+        native, put_files = native or _native_engine(storage_options), None
         if through_spark is not None:
             from tubeq_spark.storage.spark.put_frame_rows import PutFiles  # noqa: PLC0415  as above
 
             put_files = PutFiles(through_spark, native.put_directories)
         opens = functools.partial(open_location, native)
-        return Engines(name, native, through_spark, opens, options, put_files)
+        return Engines(name, native, through_spark, opens, storage_options, put_files)
     if native is not None:
         native.close()
     if through_spark is None:

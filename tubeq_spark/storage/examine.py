@@ -227,9 +227,7 @@ def _hint_fault(facts: LogFacts, reached: Mapping[int, int], readable: int | Non
 
 
 def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Actions) -> Iterator[Damage]:
-    first_lost = None if verdict.is_whole else (verdict.readable or 0) + 1
-    if verdict.readable is None:
-        first_lost = 0
+    first_lost = 0 if verdict.readable is None else verdict.readable + 1
     places = [(version, "commit", fault) for version, fault in log.faults.items()]
     places += [(version, "hole", "is missing") for version in verdict.holes]
     for version, kind, what in sorted(places):

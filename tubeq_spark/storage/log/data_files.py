@@ -176,7 +176,8 @@ def _path(partition: Mapping[str, int | None]) -> str:
     """A new path under a table's directory."""
     # Spark names its files like this.
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    return "/".join([*(_directory(*value) for value in partition.items()), name])
+    values = {k: _NULL if value is None else value for k, value in partition.items()}
+    return "/".join([*(f"{column}={value}" for column, value in values.items()), name])
 
 
 def _content(rows: pa.Table, partition: Mapping[str, int | None]) -> bytes:
@@ -215,10 +216,6 @@ def file_of(path: str, size: int, shape: Shape, footer: FileMetaData, at_ms: int
     partition = {name: None if values[name] == _NULL else int(values[name]) for name in shape.by}
     stats = _statistics(footer.num_rows, _of_footer(footer, shape))
     return DataFile(path, size, partition, as_json(stats), at_ms)
-
-
-def _directory(column: str, value: int | None) -> str:
-    return f"{column}={_NULL if value is None else value}"
 
 
 def _measured(shape: Shape) -> Sequence[str]:

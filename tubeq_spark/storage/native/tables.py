@@ -26,7 +26,6 @@ from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape, Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import least, told_file
-from tubeq_spark.storage.native.writer import DECISIONS
 from tubeq_spark.storage.statement import (
     HISTORY,
     Commit,
@@ -42,7 +41,7 @@ from tubeq_spark.storage.store.store import Store, patiently
 from tubeq_spark.storage.tables.schema import PARTITION, NewTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.native.handles import Handles
     from tubeq_spark.storage.rows import BadFile, ToldFile
@@ -89,41 +88,23 @@ class NativeTables(Tables):
         now_ms = to_us(SystemClock().now()) // 1_000
         shape = shape_of(table, str(uuid.uuid4()), now_ms)
         change = _change("create", "CREATE TABLE", shape)
-        try:
-            with handles.telling():
-                opened.create(Snapshot.before(shape), change)
-        except EngineError as error:
-            if error.outcome is Outcome.CONFLICT:
-                return False
-            msg = f"{table.name} could not be created: {reason_of(error)}"
-            raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
-        return True
+        return _is_first(table.name, lambda: opened.create(Snapshot.before(shape), change))
 
     def set_property(self, table: str, name: str, value: str) -> bool:
-        """Set a table property; False when another commit came first.
-
-        On an object store other commits that leave the property as it is do not count.
+        """Set a table property; False when another commit came first that has changed the table itself.
 
         Raises:
             StoreError: The storage failed. The property may be set.
         """
-        former = self.properties(table).get(name)
         opened = self._handles.table(table)
-        for _ in range(DECISIONS if opened.is_far else 1):
-            try:
-                with handles.telling(), opened.changing() as base:
-                    before = base.snapshot.shape
-                    if before.properties.get(name) != former:
-                        return False
-                    shape = with_property(before, name, value)
-                    change = _change("set_property", "SET TBLPROPERTIES", shape, before)
-                    opened.commit(base, change)
-                    return True
-            except EngineError as error:
-                if error.outcome is not Outcome.CONFLICT:
-                    msg = f"{table} could not be changed: {reason_of(error)}"
-                    raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
-        return False
+
+        def commit() -> None:
+            with opened.changing() as base:
+                before = base.snapshot.shape
+                shape = with_property(before, name, value)
+                opened.commit(base, _change("set_property", "SET TBLPROPERTIES", shape, before))
+
+        return _is_first(table, commit)
 
     def vacuum(self, table: str, *, purges: bool = False) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
@@ -247,6 +228,24 @@ class NativeTables(Tables):
         """The newest commits to a table, the newest first."""
         with handles.reading():
             return [read_commit(_row(info)) for info in self._handles.table(table).history(limit)]
+
+
+def _is_first(table: str, commit: Callable[[], object]) -> bool:
+    """Commit a change of a table itself; False when another commit came first.
+
+    Raises:
+        CommitUnknownError: It was sent, and its outcome cannot be found out.
+        StoreError: The storage failed.
+    """
+    try:
+        with handles.telling():
+            commit()
+    except EngineError as error:
+        if error.outcome is Outcome.CONFLICT:
+            return False
+        msg = f"{table} could not be created or changed: {reason_of(error)}"
+        raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
+    return True
 
 
 def _row(info: Mapping[str, Any]) -> dict[str, Any]:

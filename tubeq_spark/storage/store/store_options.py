@@ -53,7 +53,7 @@ _SECONDS = 20
 
 def with_limits(options: Mapping[str, str], size: int = 0) -> dict[str, str]:
     """The options for requests that move this many bytes: missing time limits are added."""
-    named = {plain(key) for key in options} | {*_of_environment()}
+    named = with_environment(options)
     limits = {name: value for name, value in _LIMITS.items() if name not in named}
     if size >= LARGE and _TIMEOUT in limits:
         limits[_TIMEOUT] = f"{_SECONDS + size // 1_000_000}s"
@@ -79,9 +79,8 @@ def for_client(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, st
 
 
 def with_environment(options: Mapping[str, str]) -> dict[str, str]:
-    """The options and those of S3 in the environment, by their plain names."""
-    found = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    return {plain(name): value for name, value in {**found, **options}.items()}
+    """The options and those in the environment, by their plain names."""
+    return _of_environment() | {plain(name): value for name, value in options.items()}
 
 
 def place_of(path: str, options: Mapping[str, str]) -> tuple[str, str]:
