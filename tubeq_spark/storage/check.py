@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
 
 
-def local_store(path: str) -> Store:
-    """The files of the table in a directory."""
-    return LocalStore(synced_log_of(Path(path)))
-
-
 def on_local_files(text: str) -> OpenedLocation | None:
     """Find a location without an engine; `None` if it is in a catalog or not on local files.
 
@@ -110,7 +105,7 @@ def reading_files(
         StoreError: The engine cannot read the files there, or the storage fails.
     """
     if local_directory(opened.uri) is not None:
-        yield local_store
+        yield lambda path: LocalStore(synced_log_of(Path(path)))
         return
     if engine is None:
         msg = f"only an engine that reaches the object store of {opened.location.text} reads its tables"

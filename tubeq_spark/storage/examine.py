@@ -29,7 +29,7 @@ from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -96,17 +96,6 @@ class Table:
     def damage(self, kind: str, path: str, message: str, **more: Any) -> Damage:
         """A damage of a file, by its path in the table."""
         return Damage(self.name, self.tube, kind, f"{self.store}/{path}", message, **more)
-
-    def faults(self) -> Callable[[str, int], str]:
-        """A function that tells why a data file of a size is damaged, as far as can be said without reading all of it.
-
-        On local files it raises OSError if the system refuses to read the file.
-        """
-        directory = self.directory
-        if directory is not None:
-            return lambda path, size: fault_of_file(directory / path, size)
-        sizes = {file.name: file.size for file in self.store.list("")}
-        return lambda path, size: fault_of_size(sizes.get(path), size)
 
 
 @dataclass(slots=True)
@@ -326,12 +315,18 @@ def _leftovers(table: Table, log: LogFacts, now: float) -> Iterator[Damage]:
 
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
-    fault_of = table.faults()
+    directory, sizes = table.directory, dict[str, int]()
+    if directory is None:
+        sizes = {file.name: file.size for file in table.store.list("")}
     for path, file in found.state.adds.items():
         if is_elsewhere(path):
             continue
         try:
-            fault = fault_of(path, file.size)
+            fault = (
+                fault_of_size(sizes.get(path), file.size)
+                if directory is None
+                else fault_of_file(directory / path, file.size)
+            )
         except OSError as error:
             message = f"the data file {path} cannot be read: {reason_of(error)}"
             yield table.damage("unreadable", path, message, loses=True)
@@ -341,7 +336,7 @@ def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
             tasks, held = ((), "") if table.tube is None else tasks_by_statistics(file)
             held = held or "it held rows of the queue's own"
             message = f"the data file {path} {fault}: {held}"
-            message += "" if table.directory is None else "; its repair takes it out of the table"
+            message += "" if directory is None else "; its repair takes it out of the table"
             yield table.damage("file", path, message, loses=True, tasks=tasks)
 
 

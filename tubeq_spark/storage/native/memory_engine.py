@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -89,10 +88,6 @@ class MemoryEngine(NativeEngine):
         """Work on the tables of a location; the clock is for the times of commits."""
         super().__init__(_MemoryHandles(location, clock))
         self.location = location
-
-    def patience(self) -> AbstractContextManager[None]:
-        """Do nothing: no request can get lost."""
-        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
