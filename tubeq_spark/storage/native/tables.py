@@ -87,7 +87,7 @@ class NativeTables(Tables):
             return False
         now_ms = to_us(SystemClock().now()) // 1_000
         shape = shape_of(table, str(uuid.uuid4()), now_ms)
-        change = _change("create", "CREATE TABLE", shape)
+        change = _change(shape)
         return _is_first(table.name, lambda: opened.create(Snapshot.before(shape), change))
 
     def set_property(self, table: str, name: str, value: str) -> bool:
@@ -102,7 +102,7 @@ class NativeTables(Tables):
             with opened.changing() as base:
                 before = base.snapshot.shape
                 shape = with_property(before, name, value)
-                opened.commit(base, _change("set_property", "SET TBLPROPERTIES", shape, before))
+                opened.commit(base, _change(shape, before))
 
         return _is_first(table, commit)
 
@@ -254,25 +254,16 @@ def _row(info: Mapping[str, Any]) -> dict[str, Any]:
     return {name: info.get(name) for name in HISTORY} | {"timestamp": at_us}
 
 
-def _change(
-    step: str,
-    operation: str,
-    shape: Shape,
-    before: Shape | None = None,
-) -> Change:
-    """The commit of a change of a table itself.
-
-    Args:
-        step: The operation in its note.
-        operation: Its name in the history.
-        shape: The new shape.
-        before: The former shape; `None` for a new table.
-    """
+def _change(shape: Shape, before: Shape | None = None) -> Change:
+    """The commit that makes a table of a shape, or gives a table this shape in place of the former one."""
 
     def on(later: Snapshot) -> Change | None:
         """The same change behind commits of others that leave the table itself as it is."""
         return change if later.shape is before else None
 
+    step, operation = "create", "CREATE TABLE"
+    if before is not None:
+        step, operation = "set_property", "SET TBLPROPERTIES"
     note = Note(step, operation_id=new_operation_id())
     change = Change(note, on=on, shape=shape, operation=operation)
     return change
