@@ -135,7 +135,6 @@ def request_error(error: BaseException, bucket: str, key: str) -> RequestError:
     hidden, address = f" {_HIDDEN} in ", f" {bucket}/{key} in "
     return RequestError(
         in_one_line(cause.replace(hidden, address) for cause in causes),
-        status=status,
         was_sent=not (is_other or is_refused or _NO_CONNECTION in causes),
         passes=request is not None and not is_refused,
         is_of_credentials=request is not None and status is not None and is_of_credentials,
