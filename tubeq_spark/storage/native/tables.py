@@ -161,11 +161,10 @@ class NativeTables(Tables):
                 found[segment] += file.size
         return found
 
-    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+    def bad_files(self, table: str) -> Sequence[BadFile]:
         """The data files of a tube that are missing or damaged."""
         newest, bad = self.newest(table), self._handles.table(table).bad_files
-        if look:
-            bad.look(newest.files.values(), at_content=False)
+        bad.look(newest.files.values(), at_content=False)
         return bad.told(newest)
 
     def store_of(self, uri: str) -> Store:
