@@ -273,6 +273,10 @@ class PlainTable(Log):
         listed = self.store.list(directory)
         return self.store.together(read, [e for e in listed if e.name.endswith(".parquet")])
 
+    def remove(self, directory: str) -> None:
+        """Remove a directory below the table's with all that is in it; raises OSError."""
+        self.store.delete([f"{directory}/{entry.name}" for entry in self.store.list(directory)])
+
 
 class LocalTable(PlainTable):
     """A table on local files, on a disk that can be full or damaged. The caller of `commit` holds its lock."""
@@ -310,6 +314,11 @@ class LocalTable(PlainTable):
         if change.rows is not None and change.rows.num_rows:
             require_space(self.directory, change.rows, change.gone)
         return super().write(snapshot, change)
+
+    def remove(self, directory: str) -> None:
+        """Remove a directory below the table's with all that is in it; raises OSError."""
+        if (self.directory / directory).exists():
+            shutil.rmtree(self.directory / directory)
 
 
 def store_table(store: ObjectStore, background: Background) -> PlainTable:

@@ -323,7 +323,6 @@ class PutDirectories:
             with handles.reading():
                 newest = opened.newest()
             if not any(path.startswith(inside) for path in newest.files):
-                # A sweep removes the empty directories.
-                opened.store.delete([inside + entry.name for entry in opened.store.list(directory)])
+                opened.remove(directory)
         except Exception:
             log.warning("%s/%s is left to a sweep", table, directory, exc_info=True)
