@@ -60,7 +60,7 @@ def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Plac
     assert at_ms is not None
     # Two hours for files, thirty days for transactions, and for ever for how many tasks have ended.
     for hours, gone, known in ((1, 1, 2), (3, 0, 2), (29 * 24, 0, 2), (31 * 24, 0, 1)):
-        checkpoints.write(log_files_of(log), found, at_ms + hours * HOUR)
+        checkpoints.write(log_files_of(log), found, at_ms + hours * HOUR, {})
         assert len(told_gone(log, found.version)) == gone, hours
         assert len(reading.newest(log_files_of(log)).transactions) == known
     agrees_with_the_library(seen(Place(log.parents[1])), DeltaTable(str(log.parent)))

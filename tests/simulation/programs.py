@@ -12,6 +12,7 @@ from pyarrow.parquet import ParquetFile
 
 from tests.simulation.line import Change
 from tubeq_spark.errors import CommitUnknownError, TubeqError
+from tubeq_spark.storage.durability.background import at_once
 from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.log.next_version import Change as Commit
@@ -231,7 +232,7 @@ class Program:
 
     def vacuum(self) -> None:
         """Remove the old part of the log, and the files that no kept version needs."""
-        with self.table.writing() as base:
+        with self.table.deciding() as base:
             self.table.vacuum(base.snapshot)
 
     def read(self) -> None:
@@ -251,8 +252,8 @@ class Program:
 
     def checkpoint(self) -> None:
         """Write a checkpoint for other readers."""
-        with self.table.writing() as base:
-            self.table.tidying.checkpoint(base.snapshot)
+        with self.table.deciding() as base:
+            at_once(lambda: self.table.tidying.write_checkpoint(base.snapshot))
             self.table.forget()
             self.line.check_seen(self.table.newest(), base.snapshot.version)
 
@@ -285,7 +286,12 @@ class Program:
     def _read_files(self, files: Sequence[DataFile], since: float) -> list[pa.Table]:
         """Read files of a version that is held since a time, unless it is so old that they may be gone."""
         try:
-            return [ParquetFile(self.table.opened(file)).read(use_threads=False) for file in files]
+            return [
+                ParquetFile(self.table.store.open_file(file.path, file.size)).read(
+                    use_threads=False
+                )
+                for file in files
+            ]
         except FileNotFoundError as error:
             age = self.process.world.now - since
             self.line.require(age > HOURS * 3600, f"after {age:.0f} s a file is missing: {error}")
@@ -296,7 +302,7 @@ class Program:
     ) -> bool:
         """Decide on a change, and commit it; false if it is not known to be committed."""
         since = self.line.last.number
-        with self.table.writing(as_known=as_known) as base:
+        with self.table.deciding(as_known=as_known) as base:
             self.line.check_seen(base.snapshot, self.made if as_known else since)
             plan = decide(base.snapshot)
             if plan is None:

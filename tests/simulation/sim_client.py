@@ -185,7 +185,6 @@ class Client(Store):
         self.process.world.note(self.process.name, f"{told}: refused with {status}")
         return RequestError(
             f"refused with {status}: {told}",
-            status=status,
             # A server that fails may have done the request before, as far as the client knows.
             was_sent=status is not None and status != 403,
             passes=status != 403,

@@ -45,10 +45,10 @@ def table_of_page() -> Iterator[tuple[str, list[str]]]:
 def test_new_location_has_the_committer_that_the_page_names(scheme: str) -> None:
     told = dict(table_of_page())[ROWS[scheme]]
     columns = [
-        {"has_client": True, "has_credentials": True, "has_session": False},
-        {"has_client": True, "has_credentials": True, "has_session": True},
-        {"has_client": True, "has_credentials": False, "has_session": True},
-        {"has_client": False, "has_credentials": True, "has_session": True},
+        {"is_reached": True, "has_session": False},
+        {"is_reached": True, "has_session": True},
+        {"is_reached": False, "has_session": True},
+        {"is_reached": False, "has_session": True},
     ]
 
     found = [committer_of_new(scheme, **column) for column in columns]

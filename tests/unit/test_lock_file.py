@@ -113,13 +113,12 @@ def test_acquire_when_its_last_holder_asks_again_is_the_waiting_ones_first(
         with LockFile(path).holding():
             steps.append("second")
 
-    lock.acquire()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(second)
-        until = time.monotonic() + WAIT
-        while is_free(path.with_suffix(".turn")):
-            assert time.monotonic() < until
-        lock.release()
+        with lock.holding():
+            waiting = pool.submit(second)
+            until = time.monotonic() + WAIT
+            while is_free(path.with_suffix(".turn")):
+                assert time.monotonic() < until
         with lock.holding():
             steps.append("first")
         waiting.result(WAIT)
@@ -130,26 +129,29 @@ def test_acquire_when_the_file_is_removed_meanwhile_locks_the_new_one(
     path: Path, lock: LockFile
 ) -> None:
     is_next = threading.Event()
-    other = LockFile(path)
+
+    def second() -> None:
+        with LockFile(path).holding(is_next.set):
+            assert not is_free(path)
+
     with ThreadPoolExecutor(1) as pool:
         with lock.holding():
-            waiting = pool.submit(other.acquire, is_next.set)
+            waiting = pool.submit(second)
             assert is_next.wait(WAIT)
             path.unlink()
         waiting.result(WAIT)
-    assert not is_free(path)
-    other.release()
     assert is_free(path)
 
 
-def test_release_when_the_system_fails_raises_and_closes_the_file(
-    path: Path, lock: LockFile, monkeypatch: pytest.MonkeyPatch
+def test_release_when_the_system_fails_warns_and_closes_the_file(
+    path: Path,
+    lock: LockFile,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lock.acquire()
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, lock.holding():
         patch.setattr("tubeq_spark.storage.locks.table_lock.fcntl.flock", fails)
-        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-            lock.release()
+    assert "could not be released" in caplog.text
     assert is_free(path)
 
     with lock.holding():
@@ -194,8 +196,8 @@ def test_acquire_when_it_is_interrupted_at_the_end_holds_nothing(
             raise error
 
     monkeypatch.setattr("tubeq_spark.storage.locks.table_lock.os.close", interrupted)
-    with pytest.raises(type(refuse())):
-        lock.acquire()
+    with pytest.raises(type(refuse())), lock.holding():
+        pass
     monkeypatch.undo()
 
     assert is_free(path)
@@ -212,7 +214,8 @@ with lock_file.holding():
     pass
 if os.fork() == 0:
     try:
-        lock_file.acquire()
+        with lock_file.holding():
+            pass
     except StoreError as error:
         os._exit(7 if "forked" in str(error) else 1)
     os._exit(0)

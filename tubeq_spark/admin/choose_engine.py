@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.location import STORES, TUBES, Location, local_directory
+from tubeq_spark.storage.location import STORES, TUBES, Location
 from tubeq_spark.storage.log.actions import DamagedFileError
 from tubeq_spark.storage.opened_location import (
     NATIVE,
@@ -47,15 +47,12 @@ _VARIABLE = "TUBEQ_ENGINE"
 _CLIENT = "obstore"
 
 
-def committer_of_new(
-    scheme: str, *, has_client: bool, has_credentials: bool, has_session: bool
-) -> str:
+def committer_of_new(scheme: str, *, is_reached: bool, has_session: bool) -> str:
     """The committer of a new location, if the program does not choose one.
 
     Args:
         scheme: The scheme of its URI: "file" for a path, "catalog" for a schema of a catalog.
-        has_client: Whether the extra `native` is installed, which reaches object stores.
-        has_credentials: Whether this process can reach the object store without Spark.
+        is_reached: Whether this process can reach an object store without Spark: by the extra `native` and credentials.
         has_session: Whether the program has a Spark session.
 
     Returns:
@@ -65,7 +62,6 @@ def committer_of_new(
         return NATIVE
     if scheme not in STORES:
         return SPARK
-    is_reached = has_client and has_credentials
     return NATIVE if is_reached or not has_session else SPARK
 
 
@@ -116,41 +112,37 @@ def engines_of(
         InvalidOptionError: Not a location, or not an engine.
         StoreError: Nobody can commit there, or only Spark can and there is no session.
     """
-    location = Location.parse(text)
-    asked = _checked("engine", wanted)
+    location, asked = _reachable(text), _checked("engine", wanted)
     if asked == SPARK and storage_options is not None:
         refuse("storage_options", storage_options, "None with engine='spark': Spark has its own")
-    _require_reachable(location)
     through_spark = None
     if spark is not None:
         from tubeq_spark.storage.spark.engine import SparkEngine  # noqa: PLC0415  pyspark is optional
-
-        through_spark = SparkEngine(spark)
-    options = storage_options
-    if spark is not None and options is None and location.scheme in STORES:
         from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  as above
 
-        options = store_options(spark, location.text)
+        through_spark = SparkEngine(spark)
+        if storage_options is None and location.scheme in STORES:
+            storage_options = store_options(spark, location.text)
     why_not = None if asked == SPARK else _why_not_native(spark, location)
     if why_not is not None and (asked == NATIVE or spark is None):
-        raise StoreError(why_not) from _missing(location)
+        raise why_not
     name, native, has_spark = asked, None, spark is not None
     if asked == "auto":
         new = _checked(f"the environment variable {_VARIABLE}", os.environ.get(_VARIABLE) or "auto")
-        name, native = _committer(location, why_not, options, new, has_spark=has_spark)
+        name, native = _committer(location, why_not, storage_options, new, has_spark=has_spark)
     log.info(
         "commits at %s are made by %s", location.text, "this process" if name == NATIVE else "Spark"
     )
     if name == NATIVE:
         from tubeq_spark.storage.native.engine import open_location  # noqa: PLC0415  as above
 
-        native, put_files = native or _native_engine(options), None
+        native, put_files = native or _native_engine(storage_options), None
         if through_spark is not None:
             from tubeq_spark.storage.spark.put_frame_rows import PutFiles  # noqa: PLC0415  as above
 
             put_files = PutFiles(through_spark, native.put_directories)
         opens = functools.partial(open_location, native)
-        return Engines(name, native, through_spark, opens, options, put_files)
+        return Engines(name, native, through_spark, opens, storage_options, put_files)
     if native is not None:
         native.close()
     if through_spark is None:
@@ -176,13 +168,11 @@ def committer_without_session(text: object, wanted: object, new: str) -> str:
         InvalidOptionError: Not a location, or not an engine.
         StoreError: Nobody can commit there; or the registry cannot be read.
     """
-    location = Location.parse(text)
-    _require_reachable(location)
-    asked = _checked("engine", wanted)
+    location, asked = _reachable(text), _checked("engine", wanted)
     if asked != "auto":
         return asked
     why_not = _why_not_native(None, location)
-    has_spark = importlib.util.find_spec("pyspark") is not None
+    has_spark = _is_installed("pyspark")
     name, native = _committer(location, why_not, None, new, has_spark=has_spark)
     if native is not None:
         native.close()
@@ -191,7 +181,7 @@ def committer_without_session(text: object, wanted: object, new: str) -> str:
 
 def _committer(
     location: Location,
-    why_not: str | None,
+    why_not: StoreError | None,
     options: StorageOptions | None,
     new: str,
     *,
@@ -214,12 +204,8 @@ def _committer(
     """
     # Only Spark can make tables on files with features that the native engine does not read.
     left = "auto" if location.scheme in STORES else SPARK
-    rule = committer_of_new(
-        location.scheme,
-        has_client=why_not is None,
-        has_credentials=_has_credentials(location, options),
-        has_session=has_spark,
-    )
+    is_reached = why_not is None and _has_credentials(location, options)
+    rule = committer_of_new(location.scheme, is_reached=is_reached, has_session=has_spark)
     if why_not is not None or rule == SPARK:
         return left, None
     engine = _native_engine(options)
@@ -272,10 +258,13 @@ def _has_credentials(location: Location, options: StorageOptions | None) -> bool
     return any(name.upper().startswith(prefix) for name in os.environ)
 
 
-def _require_reachable(location: Location) -> None:
+def _reachable(text: object) -> Location:
+    """The location as it was given, if anybody can reach it."""
+    location = Location.parse(text)
     unreachable = location.why_unreachable(by_spark=True)
     if unreachable is not None:
         raise StoreError(unreachable)
+    return location
 
 
 def _checked(what: str, wanted: object) -> str:
@@ -284,34 +273,30 @@ def _checked(what: str, wanted: object) -> str:
     return str(wanted)
 
 
-def _missing(location: Location) -> ModuleNotFoundError | None:
-    """The cause of the error if the location needs the client of object stores, and it is not installed."""
-    if location.scheme not in STORES:
-        return None
-    try:
-        is_there = importlib.util.find_spec(_CLIENT) is not None
-    except ValueError:
-        # A program has put something else in its place.
-        is_there = False
-    return None if is_there else ModuleNotFoundError(f"no module {_CLIENT}", name=_CLIENT)
-
-
-def _why_not_native(spark: SparkSession | None, location: Location) -> str | None:
+def _why_not_native(spark: SparkSession | None, location: Location) -> StoreError | None:
     """Why the native engine cannot work at a location; `None` if it can."""
     unreachable = location.why_unreachable(by_spark=False)
     if unreachable is not None:
-        return unreachable
-    directory = local_directory(location.text)
-    if _missing(location) is not None:
-        return (
-            f"{_CLIENT} is needed to reach object stores without Spark: {how_to_install('native')}"
-        )
-    if spark is not None and directory is not None:
+        return StoreError(unreachable)
+    if location.scheme in STORES and not _is_installed(_CLIENT):
+        needs = "is needed to reach object stores without Spark"
+        error = StoreError(f"{_CLIENT} {needs}: {how_to_install('native')}")
+        error.__cause__ = ModuleNotFoundError(f"no module {_CLIENT}", name=_CLIENT)
+        return error
+    if spark is not None and location.scheme == "file":
         from tubeq_spark.storage.spark.open_location import local_place  # noqa: PLC0415  optional
 
         if local_place(spark, location) is None:
-            return (
+            return StoreError(
                 f"{location.text} is not on local files to this Spark session: name the file system, "
                 "as in file:/queue"
             )
     return None
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:
+        # A program has put something else in its place.
+        return False

@@ -5,9 +5,8 @@ tubes and of the sessions, file by file; copy the registry; remove the mark. Bef
 queue, and nobody can open it. Nothing is written to the source, unless it is closed: then, before the registry is
 copied, its tubes are marked as moved, and the copy waits until all programs have seen that.
 
-Of a table the data files are copied first, then the log that names them. The copy has the newest version under
-the same number, with the transaction ids of its log: keys of puts and totals of ended tasks. The log of the copy begins at
-a checkpoint, as after a clean-up. The members of the source end in the copy as if their programs had been killed.
+Of a table the data files are copied first. Then a checkpoint is written that names them. The copy has the newest version
+under the same number, with the transaction ids of its log: keys of puts and totals of ended tasks. The members of the source end in the copy as if their programs had been killed.
 
 If the copy is interrupted, its files must be removed before the next call.
 """
@@ -21,12 +20,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from tubeq_spark.admin.choose_engine import Engines, engines_of
+from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError, TubeNotFoundError
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.statistics import sessions_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
-from tubeq_spark.storage.log.log_files import LOG, checkpoints_in
+from tubeq_spark.storage.log import checkpoints
+from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name
+from tubeq_spark.storage.log.snapshot import with_property
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count
 from tubeq_spark.storage.store.local_files import make_directory
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.store import Store
@@ -91,7 +94,7 @@ def copy(
         with queue.engine.reading():
             work.begin()
             work.run(tubes, state, close=close)
-        return CopyReport({ctx.record.name: _tasks(queue, ctx) for ctx in tubes})
+        return CopyReport({ctx.record.name: _count(queue, ctx, ctx.table.mine()) for ctx in tubes})
     finally:
         engines.close()
 
@@ -136,7 +139,7 @@ def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext], *, close: 
             msg = f"tube {ctx.record.name!r} is temporary: close the queue object that created it"
             raise TubeBusyError(msg)
         is_taken = ctx.table.mine() & (_ROW.state == TaskState.TAKEN.value)
-        taken = queue.engine.rows(Select(ctx.table.name, {"n": count()}, is_taken))[0]["n"]
+        taken = _count(queue, ctx, is_taken)
         if taken:
             msg = f"tube {ctx.record.name!r} has {taken} taken tasks: ack or release them first"
             raise TubeBusyError(msg)
@@ -162,9 +165,8 @@ class _Copy:
     """One call of `copy`."""
 
     def __init__(self, queue: QueueContext, engines: Engines, new: OpenedLocation) -> None:
-        self._queue, self._engines, self._new = queue, engines, new
+        self._queue, self._new = queue, new
         self._tables = _native(engines.rows)
-        self._source = _native(queue.engine).store_of(queue.opened.uri)
         self._target = self._tables.store_of(new.uri)
         self._is_local = new.locks is not None
 
@@ -236,15 +238,18 @@ class _Copy:
 
     def _copy_table(self, name: str, what: str, newest: Snapshot | None = None) -> None:
         """Copy a table, by default its newest version; messages call it `what`."""
+        source = _native(self._queue.engine).store_of(f"{self._queue.opened.uri}/{name}")
+        target = self._tables.store_of(f"{self._new.uri}/{name}")
+        if self._new.locks is not None:
+            make_directory(self._new.locks.parent / name, synced=True)
+        newest = newest or self._newest(name)
+        # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
+        cleans = "false" if self._is_local else "true"
+        shape = with_property(newest.shape, LOG_CLEANUP, cleans)
         try:
-            copy_table(self._source, self._target, name, newest or self._newest(name))
+            copy_table(source, target, replace(newest, shape=shape))
         except FileNotFoundError as error:
             raise _changed(what) from error
-        tables, table = self._tables, self._new.location.table(name)
-        # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
-        wanted = "false" if self._is_local else "true"
-        if tables.properties(table).get(LOG_CLEANUP, "true") != wanted:
-            tables.set_property(table, LOG_CLEANUP, wanted)
 
     def _copy_registry(self, registry: Snapshot) -> None:
         """Copy the version of the registry that has no marks."""
@@ -256,9 +261,9 @@ class _Copy:
             os.sync()
 
 
-def _tasks(queue: QueueContext, ctx: TubeContext) -> int:
-    """The number of stored tasks of a tube."""
-    rows = queue.engine.rows(Select(ctx.table.name, {"n": count()}, ctx.table.mine()))
+def _count(queue: QueueContext, ctx: TubeContext, where: Expression) -> int:
+    """The number of rows of a tube that meet a condition."""
+    rows = queue.engine.rows(Select(ctx.table.name, {"n": count()}, where))
     return int(rows[0]["n"])
 
 
@@ -273,41 +278,27 @@ def _changed(what: str) -> TubeBusyError:
     )
 
 
-def copy_table(source: Store, target: Store, name: str, newest: Snapshot) -> None:
-    """Copy a table.
+def copy_table(source: Store, target: Store, newest: Snapshot) -> None:
+    """Copy a table, with a log that begins at a checkpoint of its newest version.
 
     Args:
-        source: The files of its location.
-        target: The files of the new location.
-        name: Its name.
+        source: Its files.
+        target: The files of the copy.
         newest: Its newest version.
 
     Raises:
         FileNotFoundError: Another program has removed old files meanwhile.
         OSError: The storage fails.
-        StoreError: The log lacks a commit.
     """
-    log = _log_at(source, name, newest.version)
-    data = {f"{name}/{path}": file.size for path, file in newest.files.items()}
-    for path, size in (data | log).items():
-        _copy_file(source, target, path, size)
+    for path, file in newest.files.items():
+        _copy_file(source, target, path, file.size)
+    now_ms = to_us(SystemClock().now()) // 1_000
+    checkpoints.write_first(LogFiles(target), newest, now_ms)
+    # Readers look for the commit of the newest version.
+    _copy_file(source, target, f"{LOG}/{commit_name(newest.version)}", 0)
 
 
 def _copy_file(source: Store, target: Store, path: str, size: int) -> None:
     """Copy a file of this many bytes."""
     with source.open_file(path, size) as content:
         target.put(path, content.read())
-
-
-def _log_at(source: Store, name: str, version: int) -> dict[str, int]:
-    """The files of a log that a reader of a version needs, in the order in which they are written."""
-    found = {file.name: file.size for file in source.list(f"{name}/{LOG}")}
-    checkpoints = {of.version: file for file, of in checkpoints_in(found).items() if of.is_plain}
-    first = max((v for v in checkpoints if v <= version), default=None)
-    commits = [f"{v:020}.json" for v in range(first or 0, version + 1)]
-    missing = [c for c in (commits if first is None else commits[1:]) if c not in found]
-    if missing:
-        raise StoreError(f"table {name} cannot be copied: its log lacks {missing[0]}")
-    # `_last_checkpoint` is not copied: it is only a hint.
-    files = [*(() if first is None else (checkpoints[first],)), *commits]
-    return {f"{name}/{LOG}/{file}": found[file] for file in files if file in found}

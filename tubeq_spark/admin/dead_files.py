@@ -151,22 +151,18 @@ def _vacuum(
         return True
     with table_lock.changing(queue.engine.committing_jvm):
         if table_lock.is_exclusive:
-            _prepare(queue, name, table_lock)
+            if tables.properties(name).get(LOG_CLEANUP) != "false":
+                # A catalog that chooses the place of its tables may choose local files, which nobody knew at the
+                # creation.
+                tables.set_property(name, LOG_CLEANUP, "false")
+            # A power cut must not bring back removed files.
+            table_lock.flush()
         # The property makes all running writes fail. Another program may be doing that.
         elif not tables.set_property(name, FENCE, str(now_us)) or _is_ahead(queue, name):
             return False
         with without_empty_directories(name):
             tables.vacuum(name, purges=purges)
     return True
-
-
-def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
-    """Sync a table on local files first, so that a power cut does not bring back removed files."""
-    tables = queue.engine.tables
-    if tables.properties(name).get(LOG_CLEANUP) != "false":
-        # A catalog that chooses the place of its tables may choose local files, which nobody knew at the creation.
-        tables.set_property(name, LOG_CLEANUP, "false")
-    table_lock.flush()
 
 
 def _were_removed(queue: QueueContext, tables: Tables, last_us: int) -> bool:

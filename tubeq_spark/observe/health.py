@@ -162,7 +162,7 @@ def _damage(opened: OpenedLocation, table: str, tube: str | None) -> Iterator[Pr
 
 
 def _bad_files(ctx: TubeContext) -> Iterator[Problem]:
-    for bad in ctx.queue.engine.tables.bad_files(ctx.table.name, look=True):
+    for bad in ctx.queue.engine.tables.bad_files(ctx.table.name):
         rows = "" if bad.segment_rows is None else f" with {plural(bad.segment_rows, 'row')}"
         message = f"the data file {bad.path} {bad.fault}; all tasks of its segment{rows} wait until it is back"
         helps = "or `tubeq check --repair --accept-loss` takes it out"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.model.validation import no_queue, refuse
-from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
-from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog, synced_log_of
+from tubeq_spark.storage.durability.recovery import move_aside, move_lost, remove_hint
+from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, Verdict, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.committer import NO_JVM
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX, TableLock
 from tubeq_spark.storage.log.actions import DataFile, UnknownLogError, encoded
-from tubeq_spark.storage.log.log_files import LOG, checkpoint_name, commit_name, version_of
+from tubeq_spark.storage.log.log_files import LOG, commit_name, version_of
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
@@ -29,14 +29,9 @@ from tubeq_spark.storage.store.store import ExistsError, Store
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tubeq_spark.storage.engine import Engine
-
-
-def local_store(path: str) -> Store:
-    """The files of the table in a directory."""
-    return LocalStore(synced_log_of(Path(path)))
 
 
 def on_local_files(text: str) -> OpenedLocation | None:
@@ -59,8 +54,9 @@ def check(
 
     Raises:
         InvalidOptionError: `accept_loss` without `repair`.
-        StoreError: The engine cannot check tables there, or repairs are wanted on an object store; or a table
-            cannot be locked or written.
+        QueueNotFoundError: There is no queue.
+        StoreError: The engine cannot check tables there, or repairs are wanted on an object store; or the location has
+            another format; or a table cannot be locked or written.
     """
     if accept_loss and not repair:
         refuse("accept_loss", accept_loss, "False without repair=True: it says how far to repair")
@@ -69,8 +65,30 @@ def check(
         raise StoreError(msg)
     # The lock must not repair the table first: the check itself examines the state after a power cut.
     lock_of = opened.lock_as_it_is if repair else None
+    now, report = SystemClock().now().timestamp(), CheckReport()
+    location = opened.uri.rstrip("/")
+    place = local_directory(location)
     with reading_files(opened, engine) as store_of:
-        return _check(opened.uri.rstrip("/"), store_of, lock_of, accept_loss=accept_loss)
+        for name in _names(location, place, store_of):
+            directory = None if place is None else place / name
+            table = Table(name, store_of(f"{place or location}/{name}"), directory)
+            found = examine(table, now)
+            if found.damages:
+                # A process that was committing meanwhile may have removed what was about to be read.
+                once, found = found.damages, examine(table, now)
+                found.damages = [damage for damage in found.damages if damage in once]
+            if not _is_ours(table, found):
+                continue
+            if name == TUBES and found.state.metadata is not None:
+                require_format(dict(found.state.metadata["configuration"] or {}), place or location)
+            report.tables.append(name)
+            damages = found.damages
+            is_wanted = any(accept_loss or not damage.loses for damage in damages)
+            if directory is not None and lock_of is not None and is_wanted:
+                left = _repair(table, directory / LOG, lock_of(name), now, accept_loss=accept_loss)
+                damages = repaired(damages, left.damages)
+            report.problems.extend(damages)
+    return report
 
 
 @contextmanager
@@ -87,58 +105,13 @@ def reading_files(
         StoreError: The engine cannot read the files there, or the storage fails.
     """
     if local_directory(opened.uri) is not None:
-        yield local_store
+        yield lambda path: LocalStore(synced_log_of(Path(path)))
         return
     if engine is None:
         msg = f"only an engine that reaches the object store of {opened.location.text} reads its tables"
         raise StoreError(msg)
     with engine.reading():
         yield engine.tables.store_of
-
-
-def _check(
-    location: str,
-    store_of: Callable[[str], Store],
-    lock_of: Callable[[str], TableLock] | None = None,
-    *,
-    accept_loss: bool = False,
-) -> CheckReport:
-    """Check all tables of a location, and repair them if asked for.
-
-    Args:
-        location: The path or URI of the location.
-        store_of: The files below a path or URI.
-        lock_of: The lock of a table, to repair what can be without a loss; `None` repairs nothing.
-        accept_loss: Whether to repair the rest, too.
-
-    Raises:
-        QueueNotFoundError: There is no queue.
-        StoreError: The location has another format, or a table cannot be locked or written.
-        RequestError: The object store fails.
-    """
-    now = SystemClock().now().timestamp()
-    report = CheckReport()
-    place = local_directory(location)
-    for name in _names(location, place, store_of):
-        directory = None if place is None else place / name
-        table = Table(name, store_of(f"{place or location}/{name}"), directory)
-        found = examine(table, now)
-        if found.damages:
-            # A process that was committing meanwhile may have removed what was about to be read.
-            once, found = found.damages, examine(table, now)
-            found.damages = [damage for damage in found.damages if damage in once]
-        if not _is_ours(table, found):
-            continue
-        if name == TUBES and found.state.metadata is not None:
-            require_format(dict(found.state.metadata["configuration"] or {}), place or location)
-        report.tables.append(name)
-        damages = found.damages
-        is_wanted = any(accept_loss or not damage.loses for damage in damages)
-        if directory is not None and lock_of is not None and is_wanted:
-            left = _repair(table, directory / LOG, lock_of(name), now, accept_loss=accept_loss)
-            damages = repaired(damages, left.damages)
-        report.problems.extend(damages)
-    return report
 
 
 def _names(location: str, place: Path | None, store_of: Callable[[str], Store]) -> Iterable[str]:
@@ -166,10 +139,6 @@ def _is_ours(table: Table, found: Examined) -> bool:
         return (
             directory is None or (directory.parent / LOCKS / f"{table.tube}{LOCK_SUFFIX}").exists()
         )
-    return _is_tube(metadata)
-
-
-def _is_tube(metadata: Mapping[str, Any]) -> bool:
     is_so_parted = list(metadata.get("partitionColumns") or ()) == [PARTITION]
     return is_so_parted and '"task_id"' in metadata["schemaString"]
 
@@ -203,7 +172,9 @@ def _repair(
                 # What is there now may be an older version, with other files.
                 found = examine(table, now)
                 _take_out(table, found)
-            _written(table_lock.synced)
+            if table_lock.synced is not None:
+                table_lock.synced.damage = ""
+                local_files.sync_file_system(directory)
             return examine(table, now)
     except OSError as error:
         raise StoreError(f"{table.store} cannot be repaired: {reason_of(error)}") from error
@@ -228,7 +199,7 @@ def _mend_log(table: Table, directory: Path, found: Examined, *, accept_loss: bo
     if verdict.readable is not None and (verdict.is_whole or accept_loss):
         aside = move_lost(directory, log.files, verdict.readable, log.bad_checkpoints)
     if verdict.hint_fault or aside is not None:
-        point_to(directory, _beginning(directory, verdict))
+        remove_hint(directory)
 
 
 def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Iterator[str]:
@@ -242,12 +213,6 @@ def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Itera
             begins in versions and name in {of_commit, f".{of_commit}.crc"}
         ):
             yield name
-
-
-def _beginning(log: Path, verdict: Verdict) -> Path | None:
-    """The checkpoint with which readers should begin, if it is a single file."""
-    file = log / checkpoint_name(verdict.begins)
-    return file if verdict.begins >= 0 and file.is_file() else None
 
 
 def _take_out(table: Table, found: Examined) -> None:
@@ -276,10 +241,3 @@ def _commit(table: Table, verdict: Verdict, gone: Sequence[DataFile]) -> None:
     except ExistsError as error:
         msg = f"{table.store} was changed by somebody else meanwhile; check it again"
         raise StoreError(msg) from error
-
-
-def _written(synced: SyncedLog | None) -> None:
-    """Sync the log, and forget what was known about it."""
-    if synced is not None:
-        synced.damage = ""
-        local_files.sync_file_system(synced.log)

@@ -154,12 +154,10 @@ class Tables(Protocol):
         """The size of the data files of some segments of a tube."""
         ...
 
-    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
-        """The data files of a tube that are missing or damaged, whose segments reads leave out.
+    def bad_files(self, table: str) -> Sequence[BadFile]:
+        """The data files of a tube that are missing or damaged, by the lengths of all files.
 
-        Args:
-            table: The table.
-            look: Whether to search also for files that no read has met, by the lengths of all files.
+        Reads leave their segments out.
         """
         return ()
 

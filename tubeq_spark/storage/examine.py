@@ -29,7 +29,7 @@ from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -64,13 +64,10 @@ def tasks_by_statistics(file: DataFile) -> tuple[tuple[int, ...], str]:
     if count is None or first is None or last is None:
         return (), "its tasks are not known"
     if last - first + 1 == count:
-        return tuple(range(first, last + 1)), f"it held {_named(first, last, count)}"
+        ids = tuple(range(first, last + 1))
+        return ids, f"it held {_tasks(ids)}"
     ends = (first, last) if count > 1 else (first,)
     return ends, f"it held {count} tasks with ids from {first} to {last}"
-
-
-def _named(first: int, last: int, count: int) -> str:
-    return f"the task {first}" if count == 1 else f"the tasks {first} to {last}"
 
 
 #: So many ids are named in a sentence.
@@ -99,17 +96,6 @@ class Table:
     def damage(self, kind: str, path: str, message: str, **more: Any) -> Damage:
         """A damage of a file, by its path in the table."""
         return Damage(self.name, self.tube, kind, f"{self.store}/{path}", message, **more)
-
-    def faults(self) -> Callable[[str, int], str]:
-        """A function that tells why a data file of a size is damaged, as far as can be said without reading all of it.
-
-        On local files it raises OSError if the system refuses to read the file.
-        """
-        directory = self.directory
-        if directory is not None:
-            return lambda path, size: fault_of_file(directory / path, size)
-        sizes = {file.name: file.size for file in self.store.list("")}
-        return lambda path, size: fault_of_size(sizes.get(path), size)
 
 
 @dataclass(slots=True)
@@ -221,10 +207,8 @@ def _hint_fault(facts: LogFacts, reached: Mapping[int, int], readable: int | Non
     if any(name.startswith(f"{facts.hint:020}.") for name in facts.bad_checkpoints):
         # The fault of that checkpoint file is reported by itself.
         return ""
-    if facts.hint not in reached:
-        return f"names the checkpoint of version {facts.hint}, which cannot be read"
-    if reached[facts.hint] != readable:
-        return f"names the checkpoint of version {facts.hint}, from which the log does not lead on"
+    if reached.get(facts.hint) != readable:
+        return f"names the checkpoint of version {facts.hint}, with which readers cannot begin"
     return ""
 
 
@@ -232,9 +216,7 @@ def _hint_fault(facts: LogFacts, reached: Mapping[int, int], readable: int | Non
 
 
 def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Actions) -> Iterator[Damage]:
-    first_lost = None if verdict.is_whole else (verdict.readable or 0) + 1
-    if verdict.readable is None:
-        first_lost = 0
+    first_lost = 0 if verdict.readable is None else verdict.readable + 1
     places = [(version, "commit", fault) for version, fault in log.faults.items()]
     places += [(version, "hole", "is missing") for version in verdict.holes]
     for version, kind, what in sorted(places):
@@ -260,9 +242,7 @@ def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Actions) -> It
         yield table.damage("checkpoint", f"{LOG}/{name}", message, loses=not is_lossless)
     if verdict.hint_fault:
         path = f"{LOG}/{LAST_CHECKPOINT}"
-        message = (
-            f"{LAST_CHECKPOINT} {verdict.hint_fault}; it is only a hint, and can be written anew"
-        )
+        message = f"{LAST_CHECKPOINT} {verdict.hint_fault}; it is only a hint"
         yield table.damage("pointer", path, message)
 
 
@@ -335,12 +315,18 @@ def _leftovers(table: Table, log: LogFacts, now: float) -> Iterator[Damage]:
 
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
-    fault_of = table.faults()
+    directory, sizes = table.directory, dict[str, int]()
+    if directory is None:
+        sizes = {file.name: file.size for file in table.store.list("")}
     for path, file in found.state.adds.items():
         if is_elsewhere(path):
             continue
         try:
-            fault = fault_of(path, file.size)
+            fault = (
+                fault_of_size(sizes.get(path), file.size)
+                if directory is None
+                else fault_of_file(directory / path, file.size)
+            )
         except OSError as error:
             message = f"the data file {path} cannot be read: {reason_of(error)}"
             yield table.damage("unreadable", path, message, loses=True)
@@ -350,7 +336,7 @@ def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
             tasks, held = ((), "") if table.tube is None else tasks_by_statistics(file)
             held = held or "it held rows of the queue's own"
             message = f"the data file {path} {fault}: {held}"
-            message += "" if table.directory is None else "; its repair takes it out of the table"
+            message += "" if directory is None else "; its repair takes it out of the table"
             yield table.damage("file", path, message, loses=True, tasks=tasks)
 
 

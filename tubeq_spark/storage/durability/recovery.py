@@ -11,9 +11,7 @@ table at this version exists in full length. A file that a later version has rem
 from __future__ import annotations
 
 import errno
-import json
 import logging
-import os
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,18 +22,15 @@ from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.log.actions import (
     Actions,
-    DamagedCommitError,
     DataFile,
     fault_of_file,
     is_parquet,
-    parsed,
 )
 from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
     LogFiles,
     checkpoints_in,
     checksum_of,
-    commit_file,
     commit_name,
     is_elsewhere,
     names_after,
@@ -59,7 +54,6 @@ _UNSYNCED = 10
 ASIDE = "_lost-"
 #: The errors of a process without write permission.
 _NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
-_CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 #: At most this many versions are read, and moved aside.
 MOST_LOST = 1_000
 
@@ -109,24 +103,27 @@ def _is_known_whole(synced: SyncedLog, mark: Place | None) -> bool:
     if mark is None or not synced.is_of_now(mark):
         return False
     newest = synced.newest_since()
-    return newest < 0 or newest_is_whole(synced, newest)
+    if newest < 0:
+        return True
+    commit = LogFacts(LogFiles(LocalStore(synced))).commit(newest)
+    return commit is not None and _has_its_files(synced.table, commit)
 
 
 def _look(synced: SyncedLog, mark: Place | None) -> None:
-    tail = look(synced)
-    why_not = tail.hopeless or _why_not_here(synced, tail, mark)
+    facts = LogFacts.listed(LogFiles(LocalStore(synced)))
+    tail = _tail_of(synced, facts)
+    why_not = tail.hopeless or _why_not_here(synced, facts, tail, mark)
     if why_not:
         synced.damage = f"{tail.why}; it was left as it is: {why_not}"
         log.error("%s is damaged: %s", synced.table, synced.damage)
         return
-    if not tail.is_sound:
-        _mend(synced, tail)
+    _mend(synced, facts, tail)
     if synced.durability is not Durability.NONE:
         local_files.sync_file_system(synced.log)
     synced.write_mark()
 
 
-def _why_not_here(synced: SyncedLog, tail: Tail, mark: Place | None) -> str:
+def _why_not_here(synced: SyncedLog, facts: LogFacts, tail: _Tail, mark: Place | None) -> str:
     """Why lost versions must stay in place; empty if they may be moved."""
     if not tail.lost:
         return ""
@@ -137,22 +134,16 @@ def _why_not_here(synced: SyncedLog, tail: Tail, mark: Place | None) -> str:
     # Older commits were not read.
     if len(tail.lost) >= MOST_LOST:
         return f"{len(tail.lost)} versions would be lost"
-    first, last = (_written(synced, version) for version in (tail.lost[0], tail.lost[-1]))
+    first, last = (facts.files[commit_name(tail.lost[place])].at for place in (0, -1))
     if last - first > _UNWRITTEN:
         return f"version {tail.lost[0]} was committed {last - first:.0f} s before the last one"
     return ""
 
 
-def _written(synced: SyncedLog, version: int) -> float:
-    """The time of a commit, in seconds."""
-    return os.stat(commit_file(synced.log, version)).st_mtime  # noqa: PTH116  (as its siblings)
-
-
-def _mend(synced: SyncedLog, tail: Tail) -> None:
+def _mend(synced: SyncedLog, facts: LogFacts, tail: _Tail) -> None:
     for checksum in tail.checksums:
         checksum.unlink(missing_ok=True)
-    names = os.listdir(synced.log)  # noqa: PTH208  (names are enough)
-    aside = move_lost(synced.log, names, tail.readable, tail.checkpoints)
+    aside = move_lost(synced.log, facts.files, tail.readable, tail.checkpoints)
     if aside is not None:
         log.error(
             "%s lost versions %s to a power cut: %s. It goes on from version %d; their commits are in %s",
@@ -162,14 +153,15 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
             tail.readable,
             aside,
         )
-    point_to(synced.log, max(synced.log.glob(_CHECKPOINT), default=None))
+    if tail.is_misled:
+        remove_hint(synced.log)
 
 
 # -- the end of a log ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class _Tail:
     """The state of the end of a log.
 
     Attributes:
@@ -190,24 +182,16 @@ class Tail:
     why: str = ""
     hopeless: str = ""
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether the log needs no repair."""
-        return not (
-            self.lost or self.checkpoints or self.checksums or self.is_misled or self.hopeless
-        )
 
-
-def look(synced: SyncedLog) -> Tail:
+def _tail_of(synced: SyncedLog, facts: LogFacts) -> _Tail:
     """Read the end of a table's log.
 
     Raises:
-        OSError: The log cannot be listed, or the system refuses to read a file.
+        OSError: The system refuses to read a file.
     """
-    table, facts = synced.table, LogFacts.listed(LogFiles(LocalStore(synced)))
-    versions = facts.versions
+    table, versions = synced.table, facts.versions
     if not versions:
-        return Tail(-1)
+        return _Tail(-1)
     begins, commits, why = _whole_commits(table, facts)
     kept, lacks = _with_all_files(table, commits)
     readable = max(kept, default=begins)
@@ -229,20 +213,7 @@ def look(synced: SyncedLog) -> Tail:
     added = [checksum_of(table / path) for commit in kept.values() for path in commit.adds]
     checksums = [*synced.log.glob(".*.crc"), *filter(Path.exists, added)]
     is_misled = bool(facts.hint_fault) or facts.hint not in {None, *good}
-    return Tail(readable, lost, bad, checksums, is_misled, lacks or why, hopeless)
-
-
-def newest_is_whole(synced: SyncedLog, version: int) -> bool:
-    """Whether the newest commit can be read, and all its files exist.
-
-    Raises:
-        OSError: The system refuses to read them.
-    """
-    try:
-        text = LogFiles(LocalStore(synced)).read(commit_name(version))
-        return _has_its_files(synced.table, parsed(text))
-    except (FileNotFoundError, DamagedCommitError):
-        return False
+    return _Tail(readable, lost, bad, checksums, is_misled, lacks or why, hopeless)
 
 
 def _has_its_files(table: Path, contents: Actions) -> bool:
@@ -378,20 +349,12 @@ def move_lost(
     return move_aside(log, lost) if lost else None
 
 
-def point_to(log: Path, checkpoint: Path | None) -> None:
-    """Make `_last_checkpoint` name a checkpoint of one file, or remove it (`None`).
+def remove_hint(log: Path) -> None:
+    """Remove `_last_checkpoint`. Readers find the last checkpoint without it, and the next checkpoint writes it again.
 
     Raises:
-        OSError: The file cannot be written.
+        OSError: The file cannot be removed.
     """
     file = log / LAST_CHECKPOINT
-    if checkpoint is None:
-        checksum_of(file).unlink(missing_ok=True)
-        file.unlink(missing_ok=True)
-        return
-    from pyarrow.parquet import read_metadata  # noqa: PLC0415  only needed after damage
-
-    size = read_metadata(checkpoint).num_rows
-    told = json.dumps({"version": int(checkpoint.name[:20]), "size": size})
-    with local_files.replacing(file, synced=True) as prepared:
-        prepared.write_text(told, encoding="utf-8")
+    checksum_of(file).unlink(missing_ok=True)
+    file.unlink(missing_ok=True)

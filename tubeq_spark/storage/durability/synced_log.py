@@ -130,20 +130,16 @@ class SyncedLog:
     def newest_since(self, known: int = -1) -> int:
         """The newest version of the log, from a known one, which may be removed by now; -1 if the log is empty."""
         if not self._has(known):
-            return max(self._versions(), default=-1)
+            names: list[str] = []
+            with suppress(FileNotFoundError):
+                names = os.listdir(self.log)  # noqa: PTH208  (names are enough)
+            return max(versions_of(names), default=-1)
         while self._has(known + 1):
             known += 1
         return known
 
     def _has(self, version: int) -> bool:
         return os.path.exists(commit_file(self.log, version))  # noqa: PTH110  (each wait asks)
-
-    def _versions(self) -> list[int]:
-        """The versions of the commits in the log."""
-        try:
-            return versions_of(os.listdir(self.log))  # noqa: PTH208  (names are enough)
-        except FileNotFoundError:
-            return []
 
     # -- before a commit ---------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -72,8 +72,9 @@ class LockFile:
         #: How often its holder has entered it.
         self.entered = 0
 
-    def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
-        """Wait until this process holds it.
+    @contextmanager
+    def holding(self, prepare: Callable[[], None] = _nothing) -> Iterator[None]:
+        """Hold it during a block. Errors of the block stay unchanged.
 
         Args:
             prepare: Called while this process is the first in line. It must not raise.
@@ -93,25 +94,16 @@ class LockFile:
                 self._file.release()
                 raise
         self.entered += 1
-
-    def release(self) -> None:
-        """Release it to the next process, after as many releases as acquisitions.
-
-        Raises:
-            OSError: The system has failed. The lock is released as far as the system can.
-        """
-        self.entered -= 1
-        if not self.entered:
-            self._file.release()
-
-    @contextmanager
-    def holding(self, prepare: Callable[[], None] = _nothing) -> Iterator[None]:
-        """Hold it during a block; argument as for `acquire`."""
-        self.acquire(prepare)
         try:
             yield
         finally:
-            self.release()
+            self.entered -= 1
+            if not self.entered:
+                try:
+                    self._file.release()
+                except OSError:
+                    # The block has committed, so it must not fail. The system has closed the file.
+                    log.warning("%s could not be released: others wait", self.path, exc_info=True)
 
     def _wait(self, prepare: Callable[[], None]) -> None:
         try:
@@ -293,7 +285,9 @@ class TableLock:
                 with self._hearing(began):
                     yield
                 return
-            with self._held(self._file, prepare):
+            with ExitStack() as held:
+                with using(self._file.path):
+                    held.enter_context(self._file.holding(prepare))
                 if self._file.entered == 1 and (jvm := committer()) is not None:
                     with using(self._note.path):
                         self._note.wait_for_others(jvm)
@@ -318,21 +312,6 @@ class TableLock:
             if error.passes:
                 self._silent = (self._wall.monotonic(), error)
             raise
-
-    @staticmethod
-    @contextmanager
-    def _held(file: LockFile, prepare: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the lock file for a block; errors of the block stay unchanged."""
-        with using(file.path):
-            file.acquire(prepare)
-        try:
-            yield
-        finally:
-            try:
-                file.release()
-            except OSError:
-                # The block has committed, so it must not fail. The next verb of this process releases the file first.
-                log.warning("%s could not be released: others wait", file.path, exc_info=True)
 
     @contextmanager
     def committing(self, committer: Callable[[], Committer | None]) -> Iterator[Callable[[], None]]:

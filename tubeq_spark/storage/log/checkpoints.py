@@ -24,13 +24,12 @@ from tubeq_spark.storage.log.log_files import (
     LAST_CHECKPOINT,
     LogFiles,
     checkpoint_name,
-    commit_name,
     pointer,
 )
 from tubeq_spark.storage.log.reading import LogFacts, UnreadableCheckpointError, checkpoint_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyarrow.parquet import ParquetWriter
 
@@ -67,7 +66,7 @@ def write(
     log: LogFiles,
     snapshot: Snapshot,
     now_ms: int,
-    removes: Mapping[int, Sequence[Mapping[str, Any]]] | None = None,
+    removes: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> None:
     """Write the checkpoint of a version; on local files the table's lock is held.
 
@@ -83,45 +82,44 @@ def write(
         UnknownLogError: A commit has something that this package does not know.
     """
     for before in _earlier(log, snapshot.version):
-        # The last checkpoint may be damaged between its ends, which were checked.
-        with suppress(UnreadableCheckpointError):
-            _write(log, snapshot, now_ms, before, removes or {})
+        # It may be damaged, or a slow program has named an old one, after which commits were removed.
+        with suppress(UnreadableCheckpointError, FileNotFoundError):
+            write_first(log, snapshot, now_ms, _gone(log, before, snapshot, now_ms, removes))
             return
+    write_first(log, snapshot, now_ms, _gone(log, None, snapshot, now_ms, removes))
 
 
-def _earlier(log: LogFiles, most: int) -> Iterator[int | None]:
-    """The checkpoints up to a version on which one may be based, newest first; `None` is the whole log."""
+def _earlier(log: LogFiles, most: int) -> Iterator[int]:
+    """The checkpoints up to a version on which one may be based, the most likely one first."""
     last = pointer(log)
-    version = most + 1 if last is None else last["version"]
-    # Mostly it is this one, and the log need not be listed. But a slow program may have named an old one, after which
-    # commits were removed.
-    goes_on = version == most or (version < most and log.exists(commit_name(version + 1)))
-    if goes_on and log.exists(checkpoint_name(version)):
-        yield version
+    named = most + 1 if last is None else last["version"]
+    # Mostly it is this one, and the log need not be listed.
+    if named <= most:
+        yield named
     listed = LogFacts.listed(log, whole=False).checkpoints
-    yield from (version for version in reversed(listed) if version <= most)
-    yield None
+    yield from (version for version in reversed(listed) if version <= most and version != named)
 
 
-def _write(
-    log: LogFiles,
-    snapshot: Snapshot,
-    now_ms: int,
-    before: int | None,
-    removes: Mapping[int, Sequence[Mapping[str, Any]]],
+def write_first(
+    log: LogFiles, snapshot: Snapshot, now_ms: int, gone: Iterable[pa.StructArray] = ()
 ) -> None:
-    """Write the checkpoint, based on an earlier one or on the whole log.
+    """Write a checkpoint that is not based on an earlier one.
 
-    Raises as `write`, and:
-        UnreadableCheckpointError: The earlier checkpoint is damaged.
+    Args:
+        log: The log.
+        snapshot: The version.
+        now_ms: The moment, in milliseconds since 1970.
+        gone: The removed files that it lists.
+
+    Raises:
+        OSError: The checkpoint cannot be written.
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
     count, sink, some = 0, pa.BufferOutputStream(), list[pa.RecordBatch]()
     with ParquetWriter(sink, _schema(), store_schema=False) as to:
-        for kind, actions in itertools.chain(
-            _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms, removes)
-        ):
+        removed_files = (("remove", actions) for actions in gone)
+        for kind, actions in itertools.chain(_now(snapshot, now_ms), removed_files):
             some.append(_rows(kind, actions))
             if sum(map(len, some)) >= _AT_ONCE:
                 count += _add(to, some)
@@ -179,7 +177,7 @@ def _gone(
     snapshot: Snapshot,
     now_ms: int,
     known: Mapping[int, Sequence[Mapping[str, Any]]],
-) -> Iterator[tuple[str, pa.StructArray]]:
+) -> Iterator[pa.StructArray]:
     """The removed files at a version, beginning with those of the last checkpoint."""
     # The first commit has nothing to remove.
     since_then = range(1 if before is None else before + 1, snapshot.version + 1)
@@ -200,7 +198,7 @@ def _gone(
             )
         # A file that came back since, for example by RESTORE, is not removed.
         is_there = pc.is_in(pc.struct_field(kept, "path"), value_set=there)
-        yield "remove", kept.filter(pc.invert(is_there))
+        yield kept.filter(pc.invert(is_there))
 
 
 def removed(log: LogFiles, version: int) -> set[str]:

@@ -43,8 +43,8 @@ _PIECE, _GROWS = 512, 4
 PART_BYTES = 64 << 20
 #: At most this many rows are written without dictionaries and bounds.
 _FEW = 1_000
-#: The last character, which has no next one, and the surrogates, which texts do not have.
-_LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
+#: The last character. All readers compare texts by code points.
+_LAST = chr(0x10FFFF)
 
 
 def is_ordered(kind: pa.DataType) -> bool:
@@ -74,19 +74,8 @@ def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
 
 def _no_less(text: str) -> str:
     """A text that is not less than another one, shortened if possible."""
-    if len(text) <= _TEXT:
-        return text
-    for end in range(_TEXT, 0, -1):
-        point = ord(text[end - 1])
-        if point < _LAST:
-            return text[: end - 1] + chr(_after(point))
-    # No shorter text is greater.
-    return text
-
-
-def _after(point: int) -> int:
-    """The next character; all readers compare texts by code points."""
-    return _SURROGATES.stop if point + 1 in _SURROGATES else point + 1
+    shorter = text[:_TEXT] + _LAST
+    return shorter if len(text) > _TEXT and shorter >= text else text
 
 
 def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
@@ -187,7 +176,8 @@ def _path(partition: Mapping[str, int | None]) -> str:
     """A new path under a table's directory."""
     # Spark names its files like this.
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    return "/".join([*(_directory(*value) for value in partition.items()), name])
+    values = {k: _NULL if value is None else value for k, value in partition.items()}
+    return "/".join([*(f"{column}={value}" for column, value in values.items()), name])
 
 
 def _content(rows: pa.Table, partition: Mapping[str, int | None]) -> bytes:
@@ -226,10 +216,6 @@ def file_of(path: str, size: int, shape: Shape, footer: FileMetaData, at_ms: int
     partition = {name: None if values[name] == _NULL else int(values[name]) for name in shape.by}
     stats = _statistics(footer.num_rows, _of_footer(footer, shape))
     return DataFile(path, size, partition, as_json(stats), at_ms)
-
-
-def _directory(column: str, value: int | None) -> str:
-    return f"{column}={_NULL if value is None else value}"
 
 
 def _measured(shape: Shape) -> Sequence[str]:

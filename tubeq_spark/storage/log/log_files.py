@@ -289,15 +289,11 @@ def moved_on(
 
 def are_there(store: Store, files: Sequence[DataFile]) -> bool:
     """Whether data files still exist: others may have removed them, because no version names them yet."""
-
-    def is_there(file: DataFile) -> bool:
-        try:
-            store.get(file.path, span=(0, 1))
-        except FileNotFoundError:
-            return False
-        return True
-
-    return all(store.together(is_there, files))
+    try:
+        store.together(lambda file: store.get(file.path, span=(0, 1)), files)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def removed_if_late(store: Store, version: int, operation_id: int) -> bool:

@@ -20,7 +20,6 @@ from tubeq_spark.storage.log.log_files import (
     LogFiles,
     commit_name,
     moved_on,
-    pointer,
 )
 from tubeq_spark.storage.store.store import Patience, Store, is_fresh
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
@@ -113,16 +112,6 @@ class LogReader:
         """How many commits of others came before the last commits of this process; 0 where a lock keeps others away."""
         return sum(self._met) if self.is_far else 0
 
-    def recent(self, seconds: float) -> Snapshot | None:
-        """The known version if it was the newest within this many seconds, where a look costs a request."""
-        recent = self._recent(seconds) if self.is_far else None
-        return None if recent is None else recent.snapshot
-
-    def _recent(self, seconds: float) -> Base | None:
-        known = self._known
-        is_recent = known is not None and self._clock.monotonic() - known.at <= seconds
-        return known if is_recent else None
-
     def newest(self) -> Snapshot:
         """The newest version. That is one request if nothing is new, and none if this operation has already looked.
 
@@ -142,10 +131,11 @@ class LogReader:
 
     def _lately(self) -> Base | None:
         """The known version if it was the newest a moment ago, on a store; local files are always looked at."""
-        if not self.is_far:
+        known = self._known
+        if known is None or not self.is_far:
             return None
-        known = self._recent(_BESIDE_OTHERS if self.rivals else _LATELY)
-        return known if known is not None and self._is_sure(known) else None
+        is_late = self._clock.monotonic() - known.at > (_BESIDE_OTHERS if self.rivals else _LATELY)
+        return None if is_late or not self._is_sure(known) else known
 
     def _is_sure(self, known: Base) -> bool:
         """Whether it was seen in the log so recently that the table cannot be another one."""
@@ -238,17 +228,6 @@ class LogReader:
         with self._lock:
             self._known = None
 
-    def committed_us(self, snapshot: Snapshot) -> int:
-        """The time of a version, from its commit, or else from its file."""
-        files = LogFiles(self.store)
-        info = info_in(files.read(commit_name(snapshot.version)))
-        at_ms: int | None = info.get("timestamp")
-        if at_ms is not None:
-            return at_ms * 1000
-        name = commit_name(snapshot.version)
-        listed = files.list_from(commit_name(snapshot.version - 1))
-        return int(listed[name].at * 1_000_000)
-
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
         """Look for new commits, and yield the newest commit infos with their versions, the newest first.
 
@@ -271,11 +250,6 @@ class LogReader:
                 # The commit is damaged, or not ours.
                 info = {}
             yield {**info, "version": version}
-
-    def last_checkpoint(self) -> int:
-        """The version of the last checkpoint; -1 if there is none."""
-        last = pointer(LogFiles(self.store))
-        return -1 if last is None else int(last["version"])
 
     def _may_be_late(self, snapshot: Snapshot, sure: float) -> bool:
         """Whether others may have committed and removed the version after one that was the newest at a moment."""

@@ -19,7 +19,6 @@ from tubeq_spark.storage.tables.schema import CHANGE_FEED, NewTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
 
 
 #: The features that protocol versions stand for, for readers and writers. Later versions name their features.

@@ -11,23 +11,15 @@ writer has left, which no version has ever named.
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from tubeq_spark.clock import Clock, to_us
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
 from tubeq_spark.storage.locks.committer import without_readers
 from tubeq_spark.storage.log import checkpoints
-from tubeq_spark.storage.log.actions import (
-    FEED,
-    DamagedFileError,
-    UnknownLogError,
-    hours_of,
-)
+from tubeq_spark.storage.log.actions import FEED, hours_of
 from tubeq_spark.storage.log.log_files import (
     KEPT_HOURS,
     LEFT_SECONDS,
@@ -48,8 +40,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
-
-log = logging.getLogger(__name__)
 
 #: Versions between two checks whether the log needs a checkpoint.
 EVERY = 50
@@ -107,17 +97,14 @@ class Tidying:
 
     def _tidy(self, snapshot: Snapshot) -> None:
         if self._is_checkpoint_due(snapshot.version):
-            self.checkpoint(snapshot)
+            self.write_checkpoint(snapshot)
         # This lists the whole log, so it is done once for about as many versions as stay.
         if snapshot.version // EVERY % max(1, self._retention.versions // EVERY) == 0:
             self.clean(snapshot)
 
     def _is_checkpoint_due(self, version: int) -> bool:
         files = LogFiles(self._store)
-        try:
-            last = pointer(files)
-        except OSError:
-            return True
+        last = pointer(files)
         if last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM):
             return True
         is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
@@ -131,7 +118,7 @@ class Tidying:
             purges: Whether to return also files that only older versions need. No version has named the files of
                 running writes yet, so these stay.
         """
-        self._write_checkpoint(snapshot)
+        self.write_checkpoint(snapshot)
         self.clean(snapshot)
         listed = self._store.list("")
         checkpoint = f"{LOG}/{checkpoint_name(snapshot.version)}"
@@ -160,16 +147,10 @@ class Tidying:
             gone = [action["path"] for version in old for action in self._removes.pop(version)]
         self.delete(gone)
 
-    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+    def write_checkpoint(self, snapshot: Snapshot) -> None:
+        """Write the checkpoint of a version. If that fails, readers go on from the last one. Raises as `checkpoints.write`."""
         now_ms = to_us(self._clock.now()) // 1_000
         checkpoints.write(LogFiles(self._store), snapshot, now_ms, dict(self._removes))
-
-    def checkpoint(self, snapshot: Snapshot) -> None:
-        """Write the checkpoint of a version. If that fails, readers go on from the last one."""
-        try:
-            self._write_checkpoint(snapshot)
-        except (OSError, UnknownLogError, DamagedFileError, pa.ArrowException, ValueError):
-            log.warning("%s has no new checkpoint", self._store, exc_info=True)
 
     def clean(self, snapshot: Snapshot) -> None:
         """Remove the log before a checkpoint, except commits within their retention.

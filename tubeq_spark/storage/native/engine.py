@@ -221,9 +221,6 @@ def open_location(
                 raise StoreError(danger)
             log.info("creating the tables of a new queue at %s", location.text)
             opened = replace(opened, is_new=True, durability=config.new_durability())
-            # It makes the directory of lock files.
-            opened.table_lock(TUBES)
-        if is_new:
             create_system_tables(opened, config, engine, NATIVE)
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"

@@ -78,9 +78,8 @@ def _combined(asked: Sequence[MayHold], combined: Callable[[Any], bool]) -> MayH
 def _one_of(column: str, values: Sequence[Literal], schema: pa.Schema) -> MayHold:
     """A check whether the bounds of a column allow one of some values."""
     kinds = {(value.type is Type.TIMESTAMP, type(value.value)) for value in values}
-    if len(values) == 1 or kinds not in ({(False, int)}, {(False, str)}):
-        return _combined([_between(column, "=", value, schema) for value in values], any)
-    if _between(column, "=", values[0], schema) is _any:
+    is_plain = kinds in ({(False, int)}, {(False, str)})
+    if not is_plain or _between(column, "=", values[0], schema) is _any:
         return _any
     # A statement may name thousands of segments, and look at as many files.
     found: list[Any] = [value.value for value in values]

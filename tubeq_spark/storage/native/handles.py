@@ -21,7 +21,7 @@ from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.native.plain_table import LocalTable, PlainTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.store import store_options
-from tubeq_spark.storage.store.store import ExistsError, RequestError, passes
+from tubeq_spark.storage.store.store import RequestError, passes
 from tubeq_spark.storage.store.store_options import RenewedOptions, StorageOptions
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _SWITCH_OFF = (
     "switch off features that it does not know (ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES)"
 )
-#: The errors of a storage.
-OF_STORAGE = (OSError, ExistsError)
 #: The errors of a query or a statement that Arrow cannot compute, or not from the files of a table.
 OF_ROWS = (NotByArrowError, pa.ArrowException)
 
@@ -55,8 +53,6 @@ def telling() -> Iterator[None]:
     except RequestError as error:
         # The outcome of a commit that was sent is known by now, and has an error of our own.
         raise StoreError(f"nothing was written: {reason_of(error)}", passes=error.passes) from error
-    except ExistsError as error:
-        raise EngineError(reason_of(error), Outcome.CONFLICT) from error
     except (OSError, *OF_ROWS) as error:
         raise EngineError(reason_of(error), Outcome.FAILED) from error
 
@@ -73,7 +69,7 @@ def reading() -> Iterator[None]:
     except UnknownLogError as error:
         msg = f"the native engine cannot read this table: {error}; {_SWITCH_OFF}"
         raise StoreError(msg) from error
-    except (*OF_STORAGE, *OF_ROWS) as error:
+    except (OSError, *OF_ROWS) as error:
         msg = f"storage could not be read: {reason_of(error)}"
         raise StoreError(msg, passes=passes(error)) from error
 

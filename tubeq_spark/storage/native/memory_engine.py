@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,8 @@ from tubeq_spark.storage.log.tidying import Retention, Tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.plain_table import PlainTable
-from tubeq_spark.storage.opened_location import OpenedLocation
+from tubeq_spark.storage.opened_location import OpenedLocation, create_system_tables
 from tubeq_spark.storage.store.store import DictStore, Files, Patience
-from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
@@ -91,10 +89,6 @@ class MemoryEngine(NativeEngine):
         super().__init__(_MemoryHandles(location, clock))
         self.location = location
 
-    def patience(self) -> AbstractContextManager[None]:
-        """Do nothing: no request can get lost."""
-        return nullcontext()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpenedMemory(OpenedLocation):
@@ -115,6 +109,5 @@ def open_location(engine: MemoryEngine, config: QueueConfig) -> OpenedLocation:
     opened = _OpenedMemory(location, memory.text, None, memory=memory)
     if engine.tables.is_table(location.table(TUBES)):
         return opened
-    for table in new_system_tables(location, config, "memory"):
-        engine.tables.create(table)
+    create_system_tables(opened, config, engine, "memory")
     return replace(opened, is_new=True)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
@@ -107,20 +108,14 @@ class BadFiles:
 
     def told(self, version: Snapshot) -> list[BadFile]:
         """The bad files of a version with their faults, for reports."""
-        files = self.of(version)
-        counts: dict[int | None, list[int | None]] = {}
-        for file in version.beside(files) if files else ():
-            counts.setdefault(file.partition[PARTITION], []).append(file.rows)
-        rows = {
-            segment: None if None in each else sum(count or 0 for count in each)
-            for segment, each in counts.items()
-        }
-        return [
-            BadFile(str(self._directory / file.path), fault, segment, rows[segment])
-            for file in files
-            if (fault := self._faults.get(file.path))
-            for segment in (file.partition[PARTITION],)
-        ]
+        found = []
+        for file in self.of(version):
+            counts = [other.rows for other in version.beside([file])]
+            rows = None if None in counts else sum(count or 0 for count in counts)
+            fault = self._faults.get(file.path, "was not there")
+            path, segment = str(self._directory / file.path), file.partition[PARTITION]
+            found.append(BadFile(path, fault, segment, rows))
+        return found
 
     def refusal(self, file: DataFile) -> DamagedFileError:
         """The error for a read that needs the rows of a bad file."""
@@ -168,7 +163,10 @@ class PlainTable(Log):
     require_place: Callable[[], None]
     #: Delta's id of the table at the last read. A table that is created again has another one.
     _id: str | None = None
-    _has_warned = False
+    #: Its log on the disk, on local files.
+    _synced: SyncedLog | None = None
+    #: The last commit of another program that was synced.
+    _synced_stranger = ""
 
     def newest(self) -> Snapshot:
         """The newest version.
@@ -195,7 +193,7 @@ class PlainTable(Log):
 
     @contextmanager
     def deciding(self, *, as_known: bool = False) -> Iterator[Base]:
-        """The newest version for a commit in a block.
+        """The newest version for a commit in a block. On local files what others have committed is synced before.
 
         Args:
             as_known: As for `writing`.
@@ -204,14 +202,17 @@ class PlainTable(Log):
             UnknownLogError: This package cannot write the table.
         """
         with self.writing(as_known=as_known) as base:
-            if self.stranger and not self._has_warned:
-                self._has_warned = True
-                log.warning(
-                    "%s: %s, which is no queue: its commits can overwrite those of queues. Let tubeq sweep compact "
-                    "tables and remove old files, and tubeq delete remove tasks",
-                    self.store,
-                    self.stranger,
-                )
+            if self.stranger != self._synced_stranger:
+                if self._synced is not None:
+                    self._synced.require_trust(is_known=False)
+                if not self._synced_stranger:
+                    log.warning(
+                        "%s: %s, which is no queue: its commits can overwrite those of queues. Let tubeq sweep "
+                        "compact tables and remove old files, and tubeq delete remove tasks",
+                        self.store,
+                        self.stranger,
+                    )
+                self._synced_stranger = self.stranger
             self._same(base.snapshot).shape.require_writable()
             yield base
 
@@ -245,18 +246,6 @@ class PlainTable(Log):
         """The key of a data file, which differs from those of all other tables."""
         return f"{self.store}/{file.path}"
 
-    def opened(self, file: DataFile) -> pa.NativeFile:
-        """A data file to read.
-
-        Raises:
-            OSError: It is gone, or the storage fails.
-        """
-        return self.store.open_file(file.path, file.size)
-
-    def fetch(self, files: Sequence[DataFile]) -> None:
-        """Fetch small data files that are read next, where each costs a request."""
-        self.store.prefetch([(file.path, file.size) for file in files])
-
     def has(self, files: Sequence[DataFile]) -> bool:
         """Whether files of one directory exist with the lengths that were written."""
         if not files:
@@ -286,9 +275,7 @@ class PlainTable(Log):
 
     def remove(self, directory: str) -> None:
         """Remove a directory below the table's with all that is in it; raises OSError."""
-        listed = self.store.list(directory)
-        if listed:
-            self.store.delete([f"{directory}/{entry.name}" for entry in listed])
+        self.store.delete([f"{directory}/{entry.name}" for entry in self.store.list(directory)])
 
 
 class LocalTable(PlainTable):
@@ -297,27 +284,17 @@ class LocalTable(PlainTable):
     def __init__(self, directory: Path) -> None:
         """Use the table at a directory, which may not exist."""
         self.directory = directory
-        synced = self._synced = synced_log_of(directory)
+        synced = synced_log_of(directory)
         store = LocalStore(synced)
         tidying = Tidying(store, _CLOCK, LocalRetention(synced), at_once)
         # A local file is asked for once, so no patience is needed.
         super().__init__(store, _CLOCK, tidying, Patience(0, 0.0))
-        self.bad_files = BadFiles(directory)
-        self._synced_stranger = ""
-
-    @contextmanager
-    def writing(self, *, as_known: bool = False) -> Iterator[Base]:
-        """As `Log.writing`. What other programs have committed is synced before."""
-        with super().writing(as_known=as_known) as base:
-            if self.stranger != self._synced_stranger:
-                self._synced.require_trust(is_known=False)
-                self._synced_stranger = self.stranger
-            yield base
+        self.bad_files, self._synced = BadFiles(directory), synced
 
     def create(self, before: Snapshot, change: Change) -> None:
         """As `Log.create`."""
         try:
-            self._synced.make_directory()
+            synced_log_of(self.directory).make_directory()
         except OSError as error:
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         super().create(before, change)

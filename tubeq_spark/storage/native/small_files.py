@@ -106,10 +106,6 @@ class SmallFiles:
         all_rows = pa.concat_tables(rows) if rows else empty(listed.schema)
         yield FilesRows(files, all_rows, are_last=True)
 
-    def rows(self, listed: Listed) -> pa.Table:
-        """The rows of some files at once. Raises as `read`."""
-        return pa.concat_tables([rows for _, rows, _ in self.parts(listed)])
-
     def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
         """Fetch some of the files at the same time, on storage where each costs a request.
 
@@ -120,7 +116,8 @@ class SmallFiles:
         if table.is_far and any(table.key(file) not in self._kept for file in files):
             last = [file for file in listed.files[-_LAST:] if file.size <= _SMALL]
             wanted = {table.key(file): file for file in [*files, *last]}
-            table.fetch([file for key, file in wanted.items() if key not in self._kept])
+            files = [file for key, file in wanted.items() if key not in self._kept]
+            table.store.prefetch([(file.path, file.size) for file in files])
 
     def read(
         self, listed: Listed, file: DataFile, names: Sequence[str], *, keeps: bool
@@ -295,7 +292,7 @@ def _read(
     names = [name for name in schema.names if name not in known]
     try:
         with (
-            table.opened(file) as source,
+            table.store.open_file(file.path, file.size) as source,
             ParquetFile(source, coerce_int96_timestamp_unit="us") as opened,
         ):
             if at_most is not None and _most_bytes(opened.metadata, names) > at_most:

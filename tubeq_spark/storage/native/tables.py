@@ -20,12 +20,12 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.log.log_files import checksum_of
+from tubeq_spark.storage.log.actions import info_in
+from tubeq_spark.storage.log.log_files import LogFiles, checksum_of, commit_name, pointer
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Shape, Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.file_statistics import least, told_file
-from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.statement import (
     HISTORY,
     Commit,
@@ -41,7 +41,7 @@ from tubeq_spark.storage.store.store import Store, patiently
 from tubeq_spark.storage.tables.schema import PARTITION, NewTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.native.handles import Handles
     from tubeq_spark.storage.rows import BadFile, ToldFile
@@ -87,44 +87,24 @@ class NativeTables(Tables):
             return False
         now_ms = to_us(SystemClock().now()) // 1_000
         shape = shape_of(table, str(uuid.uuid4()), now_ms)
-        change = _change("create", "CREATE TABLE", shape)
-        try:
-            with handles.telling():
-                opened.create(Snapshot.before(shape), change)
-        except EngineError as error:
-            if error.outcome is Outcome.CONFLICT:
-                return False
-            msg = f"{table.name} could not be created: {reason_of(error)}"
-            raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
-        return True
+        change = _change(shape)
+        return _is_first(table.name, lambda: opened.create(Snapshot.before(shape), change))
 
     def set_property(self, table: str, name: str, value: str) -> bool:
-        """Set a table property; False when another commit came first.
-
-        On an object store other commits that leave the property as it is do not count.
+        """Set a table property; False when another commit came first that has changed the table itself.
 
         Raises:
             StoreError: The storage failed. The property may be set.
         """
-        former = self.properties(table).get(name)
-        opened, change = self._handles.table(table), None
-        for _ in range(APPENDS if opened.is_far else 1):
-            try:
-                with handles.telling(), opened.changing() as base:
-                    before = base.snapshot.shape
-                    if before.properties.get(name) != former:
-                        return False
-                    shape = with_property(before, name, value)
-                    change = _change("set_property", "SET TBLPROPERTIES", shape, before)
-                    opened.commit(base, change)
-                    return True
-            except EngineError as error:
-                if error.outcome is not Outcome.CONFLICT:
-                    if change and self.commit_of(table, change.note.operation_id):
-                        return True
-                    msg = f"{table} could not be changed: {reason_of(error)}"
-                    raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
-        return False
+        opened = self._handles.table(table)
+
+        def commit() -> None:
+            with opened.changing() as base:
+                before = base.snapshot.shape
+                shape = with_property(before, name, value)
+                opened.commit(base, _change(shape, before))
+
+        return _is_first(table, commit)
 
     def vacuum(self, table: str, *, purges: bool = False) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
@@ -162,8 +142,10 @@ class NativeTables(Tables):
         with handles.reading():
             newest = opened.newest()
             sizes = [file.size for file in newest.files.values()]
-            commits = newest.version - opened.last_checkpoint()
-            at_us = opened.committed_us(newest)
+            log_files = LogFiles(opened.store)
+            last, info = pointer(log_files), info_in(log_files.read(commit_name(newest.version)))
+        at_us = int(info.get("timestamp") or 0) * 1000
+        commits = newest.version - (-1 if last is None else int(last["version"]))
         return Extent(len(sizes), sum(sizes), newest.version, at_us, commits)
 
     def version(self, table: str) -> int | None:
@@ -179,11 +161,10 @@ class NativeTables(Tables):
                 found[segment] += file.size
         return found
 
-    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+    def bad_files(self, table: str) -> Sequence[BadFile]:
         """The data files of a tube that are missing or damaged."""
         newest, bad = self.newest(table), self._handles.table(table).bad_files
-        if look:
-            bad.look(newest.files.values(), at_content=False)
+        bad.look(newest.files.values(), at_content=False)
         return bad.told(newest)
 
     def store_of(self, uri: str) -> Store:
@@ -248,38 +229,43 @@ class NativeTables(Tables):
             return [read_commit(_row(info)) for info in self._handles.table(table).history(limit)]
 
 
+def _is_first(table: str, commit: Callable[[], object]) -> bool:
+    """Commit a change of a table itself; False when another commit came first.
+
+    Raises:
+        CommitUnknownError: It was sent, and its outcome cannot be found out.
+        StoreError: The storage failed.
+    """
+    try:
+        with handles.telling():
+            commit()
+    except EngineError as error:
+        if error.outcome is Outcome.CONFLICT:
+            return False
+        msg = f"{table} could not be created or changed: {reason_of(error)}"
+        raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
+    return True
+
+
 def _row(info: Mapping[str, Any]) -> dict[str, Any]:
     """A commit info with its version as Spark's DESCRIBE HISTORY shows it; the time in microseconds."""
     at_us = int(info.get("timestamp") or 0) * 1000
     return {name: info.get(name) for name in HISTORY} | {"timestamp": at_us}
 
 
-def _change(
-    step: str,
-    operation: str,
-    shape: Shape,
-    before: Shape | None = None,
-) -> Change:
-    """The commit of a change of a table itself.
-
-    Args:
-        step: The operation in its note.
-        operation: Its name in the history.
-        shape: The new shape.
-        before: The former shape; `None` for a new table.
-    """
+def _change(shape: Shape, before: Shape | None = None) -> Change:
+    """The commit that makes a table of a shape, or gives a table this shape in place of the former one."""
 
     def on(later: Snapshot) -> Change | None:
         """The same change behind commits of others that leave the table itself as it is."""
         return change if later.shape is before else None
 
+    step, operation = "create", "CREATE TABLE"
+    if before is not None:
+        step, operation = "set_property", "SET TBLPROPERTIES"
     note = Note(step, operation_id=new_operation_id())
     change = Change(note, on=on, shape=shape, operation=operation)
     return change
-
-
-#: A version that was the newest within this many seconds is recent enough for the shape of a table.
-_RECENT = 5.0
 
 
 class PutDirectories:
@@ -290,7 +276,7 @@ class PutDirectories:
         self._handles = handles
 
     def shape(self, table: str) -> Shape:
-        """The columns and properties that files must have so that our commit can add them, by a recent version.
+        """The columns and properties that files must have so that our commit can add them, by the newest version.
 
         Raises:
             StoreError: The table has features, so our commits do not write it.
@@ -298,9 +284,9 @@ class PutDirectories:
         opened = self._handles.table(table)
         # If the table has changed since, the rows do not `fit`, and are written again.
         with handles.telling():
-            recent = opened.recent(_RECENT) or opened.newest()
-            recent.shape.require_writable()
-        return recent.shape
+            shape = opened.newest().shape
+            shape.require_writable()
+        return shape
 
     @staticmethod
     def new_name() -> str:

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Note, Statement
 
 
-#: On an object store a statement is decided this many times after conflicts, before the verb reads again.
+#: An append, or a statement on an object store, is decided this many times after conflicts, before the verb reads again.
 DECISIONS = 5
-#: An append is written this many times, because the removal of a file in its snapshot conflicts with it.
-APPENDS = 50
 
 
 class Writer:
@@ -47,7 +45,7 @@ class Writer:
 
     def execute(self, table: PlainTable, statement: Statement, note: Note) -> Affected:
         """Run a statement; an append, and one on an object store, is decided again at once after a conflict."""
-        attempts = APPENDS if statement.is_append else DECISIONS if table.is_far else 1
+        attempts = DECISIONS if statement.is_append or table.is_far else 1
         as_known = table.is_far and _removes_known(table, statement)
         for _ in range(attempts - 1):
             try:
@@ -106,15 +104,11 @@ class Writer:
         note: Note,
         gone: Sequence[DataFile],
     ) -> Affected:
-        """Commit the removal of some files, and read only those that have no statistics."""
-        snapshot = base.snapshot
+        """Commit the removal of some files, whose numbers of rows are known."""
         if not gone:
             return Affected()
-        uncounted = [file for file in gone if file.rows is None]
-        count = sum(file.rows or 0 for file in gone)
-        count += self._files.rows(Listed(table, uncounted, snapshot.shape.schema)).num_rows
-        affected = Affected(deleted=count)
-        self.commit(table, base, _change(snapshot, statement, note, affected, gone))
+        affected = Affected(deleted=sum(file.rows or 0 for file in gone))
+        self.commit(table, base, _change(base.snapshot, statement, note, affected, gone))
         return affected
 
 
@@ -160,7 +154,8 @@ class _Target:
         # If a commit has a change feed, it has all of its changes.
         if written and (feed is not None or (self.earlier and self._is_fed)):
             listed = Listed(self._table, written, self._shape.schema)
-            added = of_kind(self._files.rows(listed), "insert")
+            rows = pa.concat_tables([part.rows for part in self._files.parts(listed)])
+            added = of_kind(rows, "insert")
             feed = added if feed is None else pa.concat_tables([feed, added])
         new = {"rows": last.rows, "written": written, "earlier": self.earlier, "feed": feed}
         return _change(self._snapshot, self._statement, note, self.affected, self._gone, **new)
@@ -205,11 +200,10 @@ def _removed_unread(snapshot: Snapshot, statement: Statement) -> Sequence[DataFi
     if statement.removes is None and not statement.removes_partitions:
         return None
     files = snapshot.within(statement.partitions)
-    if statement.removes_partitions:
-        return files
     counts = [file.rows for file in files]
     known = sum(count for count in counts if count is not None)
-    return files if None not in counts and known == statement.removes else None
+    removes_all = statement.removes_partitions or known == statement.removes
+    return files if None not in counts and removes_all else None
 
 
 def _with_written(

@@ -132,19 +132,13 @@ def request_error(error: BaseException, bucket: str, key: str) -> RequestError:
         request[2] == _HIDDEN or unquote(request[2].partition("?")[0]).endswith(f"/{key}")
     )
     is_of_credentials = status in (401, 403) or _EXPIRED.search(text) is not None
+    hidden, address = f" {_HIDDEN} in ", f" {bucket}/{key} in "
     return RequestError(
-        text_of(error, bucket, key),
-        status=status,
+        in_one_line(cause.replace(hidden, address) for cause in causes),
         was_sent=not (is_other or is_refused or _NO_CONNECTION in causes),
         passes=request is not None and not is_refused,
         is_of_credentials=request is not None and status is not None and is_of_credentials,
     )
-
-
-def text_of(error: BaseException, bucket: str, key: str) -> str:
-    """The message of the client's error in one line, with the address of the request."""
-    hidden, address = f" {_HIDDEN} in ", f" {bucket}/{key} in "
-    return in_one_line(cause.replace(hidden, address) for cause in _causes(error))
 
 
 def is_of_file(error: FileNotFoundError) -> bool:

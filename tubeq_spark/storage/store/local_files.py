@@ -17,6 +17,7 @@ import functools
 import itertools
 import os
 import struct
+import sys
 import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -165,10 +166,8 @@ class LocalStore(Store):
         """Write a file that does not exist; if that fails, no part of it stays."""
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with open(file, "wb", buffering=0) as opened:  # noqa: PTH123
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[opened.write(rest) :]
+            with open(file, "wb") as opened:  # noqa: PTH123
+                opened.write(content)
         except BaseException:
             # This file may be what fills the disk.
             with suppress(OSError):
@@ -295,22 +294,15 @@ def mount_of(path: str | Path) -> str:
 def _sync(path: str | Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
-        if not _flushed_whole(file):
+        if sys.platform == "darwin":
+            import fcntl  # noqa: PLC0415  Windows has none
+
+            # `fsync` leaves data in the memory of the disk there.
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+        else:
             os.fsync(file)
     finally:
         os.close(file)
-
-
-def _flushed_whole(file: int) -> bool:
-    """Sync on macOS, whose `fsync` leaves data in the memory of the disk."""
-    with suppress(ImportError):
-        import fcntl  # noqa: PLC0415  not everywhere
-
-        whole: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-        if whole is not None:
-            fcntl.fcntl(file, whole)
-            return True
-    return False
 
 
 @functools.cache

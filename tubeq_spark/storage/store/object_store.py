@@ -20,7 +20,7 @@ from obstore import exceptions
 from obstore.store import ObjectStore as Client
 from obstore.store import from_url
 
-from tubeq_spark.storage.store.error_text import is_of_file, request_error, text_of
+from tubeq_spark.storage.store.error_text import is_of_file, request_error
 from tubeq_spark.storage.store.store import (
     Entry,
     ExistsError,
@@ -222,7 +222,7 @@ class ObjectStore:
             try:
                 done = obstore.put(client, key, content, mode="create", use_multipart=False)
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-                raise ExistsError(text_of(error, self._bucket.uri, key)) from error
+                raise ExistsError(f"{self._bucket.uri}/{key}") from error
             return _tag(done["e_tag"])
 
         return self._bucket.send(key, ask, len(content))

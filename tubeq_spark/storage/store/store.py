@@ -34,7 +34,6 @@ class RequestError(OSError):
     """A request to an object store failed.
 
     Attributes:
-        status: The HTTP status of the answer; `None` if there was no answer.
         was_sent: Whether the request may have reached the store, so that a write may be done, or be done later.
         passes: Whether the same request may succeed if it is repeated.
         is_of_credentials: Whether the store may accept the request with other credentials.
@@ -44,14 +43,12 @@ class RequestError(OSError):
         self,
         message: str,
         *,
-        status: int | None = None,
         was_sent: bool = False,
         passes: bool = False,
         is_of_credentials: bool = False,
     ) -> None:
         """Fail with a message."""
         super().__init__(message)
-        self.status = status
         self.was_sent = was_sent
         self.passes = passes
         self.is_of_credentials = is_of_credentials

@@ -53,7 +53,7 @@ _SECONDS = 20
 
 def with_limits(options: Mapping[str, str], size: int = 0) -> dict[str, str]:
     """The options for requests that move this many bytes: missing time limits are added."""
-    named = {plain(key) for key in options} | {*_of_environment()}
+    named = with_environment(options)
     limits = {name: value for name, value in _LIMITS.items() if name not in named}
     if size >= LARGE and _TIMEOUT in limits:
         limits[_TIMEOUT] = f"{_SECONDS + size // 1_000_000}s"
@@ -79,9 +79,8 @@ def for_client(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, st
 
 
 def with_environment(options: Mapping[str, str]) -> dict[str, str]:
-    """The options and those of S3 in the environment, by their plain names."""
-    found = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    return {plain(name): value for name, value in {**found, **options}.items()}
+    """The options and those in the environment, by their plain names."""
+    return _of_environment() | {plain(name): value for name, value in options.items()}
 
 
 def place_of(path: str, options: Mapping[str, str]) -> tuple[str, str]:
@@ -131,7 +130,8 @@ def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
     given = with_environment(options)
     if not uri.startswith(("s3:", "s3a:")) or _CREDENTIALS & {*given}:
         return None
-    if not ("profile" in given or _has_profiles()):
+    files = (Path.home() / ".aws" / name for name in ("credentials", "config"))
+    if not ("profile" in given or any(file.exists() for file in files)):
         return None
     try:
         from boto3.session import Session  # noqa: PLC0415  it is optional
@@ -142,10 +142,6 @@ def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         ) from error
     return Boto3CredentialProvider(Session(profile_name=given.get("profile")))
-
-
-def _has_profiles() -> bool:
-    return any((Path.home() / ".aws" / name).exists() for name in ("credentials", "config"))
 
 
 log = logging.getLogger(__name__)
@@ -162,16 +158,15 @@ _CLOCK = SystemClock()
 class RenewedOptions:
     """The options that are in force now; safe to use from many threads."""
 
-    def __init__(self, given: StorageOptions | RenewedOptions | None = None) -> None:
+    def __init__(self, given: StorageOptions | None = None) -> None:
         """Call the function, if it is one.
 
         Raises:
             InvalidOptionError: It does not return options.
             StoreError: The function fails.
         """
-        told = given.given if isinstance(given, RenewedOptions) else given
         #: As the program gave them.
-        self.given: StorageOptions = {} if told is None else told
+        self.given: StorageOptions = {} if given is None else given
         self._function = None if isinstance(self.given, Mapping) else self.given
         self._lock = threading.Lock()
         #: When the function was called last, and when the next call is due.
