@@ -112,7 +112,7 @@ def test_ack_that_shares_the_commit_of_a_take_whose_lease_has_ended_is_done(
 ) -> None:
     landing.then = lambda: clock.advance(100)
 
-    (acked,), taken = exchange.together(tube._ctx, [[first], TakeRequest(1)])
+    (acked,), taken = exchange.together(tube._current, [[first], TakeRequest(1)])
 
     assert acked.data == "a"
     assert isinstance(taken, MemoryError)

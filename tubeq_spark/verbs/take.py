@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.takes import NewLease, segments_of_group
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -53,38 +55,36 @@ SMALL_TAKE = 16
 _LOOK_AHEAD = 1_000
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
-#: If leases have ended after the commit, the calls take again; they take at most so often in all, then they find none.
+#: If the tasks do not last after the commit, the calls take again; they take at most so often in all, then they find none.
 _MOST_TAKES = 3
 #: The type of the numbers of calls.
 _CALL = pa.int32()
 
 
-def take_group(
-    ctx: TubeContext, requests: Sequence[TakeRequest], taken: Sequence[Taken | None] | None = None
-) -> Sequence[Taken | None]:
-    """Take for several calls at once, in their order. If leases end before they return, all of them take again.
+def take_group(current: CurrentTube, requests: Sequence[TakeRequest]) -> Sequence[Taken | None]:
+    """Take for several calls at once, in their order; nothing while the tube is paused.
+
+    If leases end before the calls return, or the record of the tube has changed, all of them take again.
 
     Args:
-        ctx: The tube.
-        requests: The requests of the calls, all for batches or none.
-        taken: What an earlier commit has taken for them; `None` takes now.
+        current: The tube.
+        requests: The requests of the calls; one for a batch is alone.
 
     Returns:
         The tasks of each call, which are remembered; `None` for a call that found none.
+
+    Raises:
+        TubeMovedError: The tube was moved to another place.
     """
-    lasting: Sequence[Taken | None] | None = None
     for _ in range(_MOST_TAKES):
-        lasting = with_time_left(ctx, taken or Take(ctx, requests).run())
-        if lasting is not None:
+        ctx = current.newest()
+        if ctx.record.paused:
+            ctx.require_here()
             break
-        taken = None
-    for held in filter(None, lasting or ()):
-        if held.rows is None:
-            ctx.queue.held_tasks.add_batch(held.take_id, held.until)
-            ctx.events.count("take", held.count)
-        else:
-            ctx.queue.held_tasks.add(ctx.record.id, held.rows, held.size)
-    return lasting or [None] * len(requests)
+        found = with_time_left(current, ctx, Take(ctx, requests).run())
+        if found is not None:
+            return found
+    return [None] * len(requests)
 
 
 # -- one commit -----------------------------------------------------------------------------------
@@ -94,15 +94,15 @@ class Take:
     """One take for several calls at once, over all its attempts. The first call gets the first tasks."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls, all for batches or none."""
+        """Take for some calls, or for one batch."""
         self._ctx = ctx
         self._requests = requests
-        self._as_batches = requests[0].as_batch
+        self._as_batch = requests[0].as_batch
         self._columns = COLUMNS
-        if self._as_batches:
+        if self._as_batch:
             order = ctx.table.order_column
             self._columns = named("segment", "task_id", "state", "utube", "ttr", order)
-        #: The rows of the newest choice; none for batches.
+        #: The rows of the newest choice; none for a batch.
         self._rows: list[StoredTask] = []
         #: Whether every call asks for more than `SMALL_TAKE` tasks.
         self._is_large = all(request.count > SMALL_TAKE for request in requests)
@@ -272,7 +272,7 @@ class Take:
 
     def _bury_unreadable(self, chosen: pa.Table, now_us: int) -> bool:
         """Bury chosen tasks that Python cannot read; whether there are some. A batch may contain them."""
-        if self._as_batches:
+        if self._as_batch:
             return False
         ctx = self._ctx
         self._rows = stored_tasks(chosen)
@@ -292,8 +292,8 @@ class Take:
         counts = Counter(call_of.to_pylist()) if len(self._requests) > 1 else {0: tasks.num_rows}
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self._take_ids = list(take_ids.values())
-        # The small takes of one commit share the lease segment of the first of them, but batches do not.
-        small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
+        # The small takes of one commit share the lease segment of the first of them, but a batch does not.
+        small = [n for n in take_ids if not self._as_batch and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
         take_id_of, segment_of = _of_calls(take_ids, call_of), _of_calls(segments, call_of)
         begins_us, increments = None, GateIncrements()
@@ -325,8 +325,8 @@ class Take:
                     self._give_back_if_committed()
                     ctx.queue.unknown_takes.look()
                 raise Stale
-            if self._as_batches:
-                held = self._batches(tasks.append_column("claim", take_id_of), lease)
+            if self._as_batch:
+                held = {take_ids[0]: self._batch(tasks, take_ids[0], lease)}
             else:
                 after = rows_after(statement.changes, self._rows, statement.named)
                 held = self._with_rows(after, lease)
@@ -346,12 +346,11 @@ class Take:
             ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
         return {of: Taken.of_rows(some, lease, sizes[some[0].segment]) for of, some in held.items()}
 
-    def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
-        """As `_with_rows`, for batches, by the column `claim`: each has a lease segment of its own."""
+    def _batch(self, tasks: pa.Table, take_id: int, lease: NewLease) -> Taken:
+        """As `_with_rows`, for a batch, which has a lease segment of its own."""
         self._ctx.events.count("delay", counted(tasks.column("state"))[TaskState.DELAYED.value])
-        found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
-        groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
-        return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}
+        ttr = pc.min(tasks.column("ttr")).as_py()
+        return Taken(take_id, take_id, lease, tasks.num_rows, ttr)
 
 
 def _with_calls(tasks: pa.Table, call_of: pa.Array) -> pa.Table:

@@ -171,16 +171,19 @@ def end_dead_sessions_if_news(ctx: TubeContext) -> None:
 
 
 def with_time_left(
-    ctx: TubeContext, calls: Sequence[Taken | None]
+    current: CurrentTube, ctx: TubeContext, calls: Sequence[Taken | None]
 ) -> Sequence[Taken | None] | None:
-    """Make sure that new leases have enough time left. Usually no commit, one if the take was slow.
+    """Make sure that new leases have enough time left, and remember the tasks. Usually no commit, one if the take was slow.
+
+    A process that was suspended may have taken by a record that was too old: the tube is paused by now, or has limits.
 
     Args:
-        ctx: The tube.
+        current: The tube.
+        ctx: The tube by the record by which the calls have taken.
         calls: The tasks of each call; `None` for a call that found none.
 
     Returns:
-        The same with leases that last; `None` if one has ended. Then no call keeps its tasks.
+        The same with leases that last; `None` if one has ended, or the record has changed. Then no call keeps its tasks.
     """
     held = [taken for taken in calls if taken is not None]
     if not held:
@@ -188,22 +191,31 @@ def with_time_left(
     lease, took_us = held[0].lease, ctx.queue.now_us() - held[0].lease.at_us
     ctx.headroom.took(took_us)
     kept: Sequence[Taken] | None = None
+    is_same = False
     try:
         # A closed queue has released the tasks, so other consumers may get them, too.
-        if ctx.queue.life.state is QueueState.RUNNING and ctx.queue.session.hold() == lease.owner:
+        is_open = ctx.queue.life.state is QueueState.RUNNING
+        is_same = current.newest().record == ctx.record
+        if is_open and is_same and ctx.queue.session.hold() == lease.owner:
             kept = _renewed_if_slow(ctx, held)
     except Exception:
         # A renewal may have been committed or not. In both cases, leases that have not ended are valid.
-        if not _last(ctx, held):
+        if not (is_same and _last(ctx, held)):
             give_up(ctx, held)
             raise
         log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
-        return calls
+        kept = held
     if kept is None or not _last(ctx, kept):
         give_up(ctx, held)
         # The next take follows at once, and may be as slow.
         ctx.headroom.took(took_us)
         return None
+    for taken in kept:
+        if taken.rows is None:
+            ctx.queue.held_tasks.add_batch(taken.take_id, taken.until)
+            ctx.events.count("take", taken.count)
+        else:
+            ctx.queue.held_tasks.add(ctx.record.id, taken.rows, taken.size)
     lasting = iter(kept)
     return [None if taken is None else next(lasting) for taken in calls]
 
@@ -214,24 +226,10 @@ def _last(ctx: TubeContext, held: Sequence[Taken]) -> bool:
 
 
 def _renewed_if_slow(ctx: TubeContext, held: Sequence[Taken]) -> Sequence[Taken] | None:
-    """Renew the leases of some calls if necessary; `None` if one has ended. Commits: one, or one for each batch."""
-    now_us = ctx.queue.now_us()
-    if all(taken.is_fresh(now_us) for taken in held):
+    """Renew the leases of some calls by one commit if necessary; `None` if one has ended, or a task of them is lost."""
+    began_us = ctx.queue.now_us()
+    if all(taken.is_fresh(began_us) for taken in held):
         return held
-    # Each batch has a lease segment of its own.
-    groups = [held] if held[0].rows is not None else [[taken] for taken in held]
-    after: list[Taken] = []
-    for group in groups:
-        renewed = _renewed(ctx, group) if _last(ctx, group) else None
-        if renewed is None:
-            return None
-        after += renewed
-    ctx.headroom.renewed(ctx.queue.now_us() - now_us)
-    return after
-
-
-def _renewed(ctx: TubeContext, held: Sequence[Taken]) -> list[Taken] | None:
-    """Renew all leases of some calls by one commit; `None` if a task of them is lost."""
     attempts, owner = count(), held[0].lease.owner
     total = sum(taken.count for taken in held)
     all_held = ctx.table.is_held(owner, [taken.take_id for taken in held])
@@ -259,7 +257,9 @@ def _renewed(ctx: TubeContext, held: Sequence[Taken]) -> list[Taken] | None:
 
         return Plan(statement, finish, lease.at_us)
 
-    return ctx.queue.loop.run("renew", ctx.table_lock, attempt)
+    renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
+    ctx.headroom.renewed(ctx.queue.now_us() - began_us)
+    return renewed
 
 
 # -- tasks that a caller gets, or nobody -------------------------------------------------------------
