@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.clock import US, Clock, SystemClock, to_us
+from tubeq_spark.clock import Clock, SystemClock, to_us
 from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing, reason_of
 from tubeq_spark.model.takes import Headroom, NextBegin
@@ -159,7 +159,8 @@ class QueueContext:
         self.unknown_takes = UnknownTakes(clock)
         # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
         # often, because it has the time.
-        self.lapsed = ExpiredSessionCache(session, version, round(2 * config.session_check * US))
+        interval = 2 * config.session_check
+        self.lapsed = ExpiredSessionCache(session, version, clock.monotonic, interval)
         #: The tube types that this queue object knows, by name.
         self.drivers = dict(BUILT_IN)
         self.used = UsedTubes()

@@ -3,15 +3,18 @@
 A known lease cannot end before its time, so the sessions need not be read again until then. But a session
 that has just begun is not known yet, and one that is over may renew its lease until somebody marks it as
 dead. So the sessions are read again when a known lease has ended, and also if their table has a new
-version. While a session that is over may come back, every call checks this version, and otherwise one call
-in a second. If the check costs as much as a read, the sessions are read once in `interval_us` instead.
+version, which is checked once in a second. If the check costs as much as a read, the sessions are read once in
+`interval` seconds instead.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
     from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.session import Session
 
-#: For so long a new session may be unknown, if the check for a new version is cheap.
-_YOUNG_US = 1_000_000
+#: For so many seconds a new session may be unknown, if the check for a new version is cheap.
+_YOUNG = 1.0
 
 
 class DeadSessionJudge:
@@ -72,26 +75,29 @@ class ExpiredSessionCache:
     """The sessions of others, as a queue object has read them. Thread-safe."""
 
     def __init__(
-        self, session: Session, version: Callable[[], int | None], interval_us: int
+        self,
+        session: Session,
+        version: Callable[[], int | None],
+        monotonic: Callable[[], float],
+        interval: float,
     ) -> None:
         """Read nothing yet.
 
         Args:
             session: The session of this queue object.
             version: Returns the newest version of the table of sessions, if it is cheap to get; else `None`.
-            interval_us: The least microseconds between two reads, if no known lease has ended and a check of
-                the version costs as much as a read. Otherwise it is a second.
+            monotonic: Returns seconds that never go back.
+            interval: The least seconds between two reads, if no known lease has ended and a check of the version
+                costs as much as a read. Otherwise it is a second.
         """
-        self._session, self._version, self._interval_us = session, version, interval_us
+        self._session, self._version = session, version
+        self._monotonic, self._interval = monotonic, interval
         self._lock = threading.Lock()
-        #: How many checks and reads have begun, and the number of the last one that succeeded.
-        self._begun = self._done = 0
-        #: The moment of that one.
-        self._read_us: int | None = None
+        #: When the last check or read that succeeded has ended.
+        self._seen_at = -math.inf
         self._seen: int | None = None
         #: The end of the first known lease; `None` if none ends.
         self._next_us: int | None = None
-        self._may_come_back = False
         self._sessions: Mapping[str, SessionView] = {}
         #: By tube: the ended owners whose tasks were searched and released there last.
         self.looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
@@ -102,11 +108,8 @@ class ExpiredSessionCache:
 
     def over(self, now_us: int) -> frozenset[tuple[str, int]]:
         """Ended owners with the ends of their leases; they may get a new lease."""
-        begun = self._begun
         with self._lock:
-            # A check that began while this thread waited has seen all that this thread would see.
-            if self._done <= begun:
-                self._look(now_us)
+            self._look(now_us)
             own, skew_us = self._session.owner, self._session.skew_us
             return frozenset(
                 (owner, until)
@@ -117,31 +120,19 @@ class ExpiredSessionCache:
 
     def _look(self, now_us: int) -> None:
         """Read the sessions again, unless the known ones are new enough."""
-        is_due = (
-            self._read_us is None
-            or now_us < self._read_us
-            or (self._next_us is not None and now_us >= self._next_us)
-        )
-        age_us = now_us - (self._read_us or 0)
-        is_young = age_us < min(_YOUNG_US, self._interval_us)
-        if not is_due and is_young and not self._may_come_back:
+        age, is_due = self._monotonic() - self._seen_at, due(self._next_us, now_us)
+        if not is_due and age < min(_YOUNG, self._interval):
             return
-        self._begun += 1
-        look = self._begun
         version = self._version()
-        if not is_due and version is None and age_us < self._interval_us:
+        if not is_due and version is None and age < self._interval:
             return
+        # The version is from before the read, so later commits cause one more read.
         if is_due or version is None or version != self._seen:
-            self._read(now_us, version)
-        else:
-            self._read_us, self._done = now_us, look
+            self._read(now_us)
+        self._seen, self._seen_at = version, self._monotonic()
 
-    def _read(self, now_us: int, version: int | None) -> None:
-        """Read the sessions. `version` is from before the read, so later commits cause one more read."""
-        self._begun += 1
-        look = self._begun
+    def _read(self, now_us: int) -> None:
         self._sessions = self._session.sessions.views()
-        self._read_us, self._seen, self._done = now_us, version, look
         skew_us = self._session.skew_us
         ends = [
             member.lease_until + skew_us
@@ -150,6 +141,3 @@ class ExpiredSessionCache:
             if member.lease_until is not None and member.alive(now_us, skew_us)
         ]
         self._next_us = min(ends, default=None)
-        self._may_come_back = any(
-            view.may_come_back(now_us, skew_us) for view in self._sessions.values()
-        )
