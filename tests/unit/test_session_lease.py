@@ -46,7 +46,7 @@ def test_cfg_when_a_shorter_lease_may_be_written_and_fails_makes_the_heart_beat_
         session = queue._context.session
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(session.heart, "change_rhythm", lambda: rhythms.append(session.ttr))
-            patch.setattr(session.sessions, "beat", fails)
+            patch.setattr(session.sessions, "renew", fails)
             with pytest.raises(StoreError, match="the storage fails"):
                 queue.cfg(ttr=5)
 
@@ -90,10 +90,10 @@ def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease(
         session = queue._context.session
         beats: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session.sessions, "beat", fails)
+            patch.setattr(session.sessions, "renew", fails)
             with pytest.raises(StoreError, match="the storage fails"):
                 queue.hand_over(7_200)
-            patch.setattr(session.sessions, "beat", lambda member, _now: beats.append(member))
+            patch.setattr(session.sessions, "renew", lambda member, _now: not beats.append(member))
             # As its heart does from time to time.
             beat(session)
 

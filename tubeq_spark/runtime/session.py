@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
-from tubeq_spark.clock import Clock, due, limited_us, plus, to_us, us_from_seconds
+from tubeq_spark.clock import Clock, limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.model.membership import Member, MemberName, SessionView, SlotLease
@@ -73,8 +73,6 @@ class Session:
         self._seq = 0
         #: Whether this queue object has a row in the session that it has not left.
         self.registered = False
-        #: Whether nothing was ever written: nobody can have found it dead then.
-        self._is_new = True
         #: Whether other queue objects may have joined the session.
         self.announced = False
         self._kept = False
@@ -86,7 +84,7 @@ class Session:
         self._beats = False
         member = self.member[:8]
         #: The heart refers to this session but not to the queue object, so that that can be collected.
-        self.heart = Heart(f"tubeq-heartbeat-{member}", self._beat_if_needed, self._rhythm)
+        self.heart = Heart(f"tubeq-heartbeat-{member}", self.beat_if_needed, self._rhythm)
         #: Does the work after a beat: on a slow storage it must not delay the next beat until the lease has ended.
         self.helper = Heart(f"tubeq-beside-heartbeat-{member}", self._look_after, self._rhythm)
 
@@ -103,13 +101,13 @@ class Session:
     def hold(self) -> str:
         """Make sure of a lasting lease before a take, and return the owner to write.
 
-        No commit in the first half of a lease; otherwise one, and two if the session was found dead. Without
-        this, tasks that are taken late in a lease could be lost before the next beat.
+        No commit in the first half of a lease; otherwise one. Without this, tasks that are taken late in a lease
+        could be lost before the next beat.
         """
         with self._lock:
             now_us, half_us = self._now(), limited_us(self.ttr) // 2
             # Less than half of the lease is left.
-            if self._is_new or self._lapsed(now_us + half_us - 1):
+            if self._lapsed(now_us + half_us - 1):
                 self._go_on(now_us)
             self.start_beating()
             return self.owner
@@ -128,43 +126,21 @@ class Session:
         return Member(str(self.uuid), self.member, self.epoch, self._seq, live, until, calls)
 
     def _go_on(self, now_us: int) -> None:
-        """Write a lease; if it had ended, only if nobody has found the session dead."""
-        if self._is_new or not self._lapsed(now_us):
-            self._beat(now_us)
-        elif not self._renew(now_us):
+        """Write a lease. If somebody has found the session dead, begin a new epoch."""
+        while not self._renew(now_us):
             self._begin_anew(now_us)
-
-    def _beat(self, now_us: int, *, live: bool = True) -> Member:
-        row, former = self._row(now_us, live=live), self._lease_until
-        known = self.registered
-        self.sessions.beat(row, now_us)
-        self._wrote(row)
-        # The write may have taken so long that another process marked this session as dead before.
-        if live and known:
-            late = due(former, self._now())
-            if not self._renew(self._now()) if late else self._is_dead():
-                self._begin_anew(self._now())
-        return row
-
-    def _is_dead(self) -> bool:
-        """Whether a host with a clock ahead of ours has found this session dead, and would release its tasks."""
-        view = self._view(self.uuid)
-        return view is not None and view.dead_epoch >= self.epoch
 
     def _view(self, session: UUID) -> SessionView | None:
         return self.sessions.views(str(session)).get(str(session))
 
     def _renew(self, now_us: int) -> bool:
+        """Write a lease; False if somebody has found the session dead."""
         row = self._row(now_us, live=True)
         renewed = self.sessions.renew(row, now_us)
         if renewed:
-            self._wrote(row)
+            self.registered, self._lease_until = True, row.lease_until
+            self._counters.written(row.calls)
         return renewed
-
-    def _wrote(self, row: Member) -> None:
-        self.registered, self._is_new = True, False
-        self._lease_until = row.lease_until
-        self._counters.written(row.calls)
 
     def _begin_anew(self, now_us: int) -> None:
         # All tasks of the old epoch are lost to this session, also those that are not yet released.
@@ -180,7 +156,6 @@ class Session:
             last = 0 if view is None else max(view.epoch, view.dead_epoch)
             self.epoch = max(self.epoch, last) + 1
         self.registered = False
-        self._beat(now_us)
 
     # -- heartbeat ----------------------------------------------------------------------------
 
@@ -199,12 +174,8 @@ class Session:
         if not self._stop.is_set():
             self.after_beat()
 
-    def write_counters(self) -> None:
-        """Write counters that have changed. At most one commit."""
-        self._beat_if_needed()
-
-    def _beat_if_needed(self) -> None:
-        """Renew the lease while tasks are held, and write counters that have changed."""
+    def beat_if_needed(self) -> None:
+        """Renew the lease while tasks are held, and write counters that have changed. At most one commit."""
         with self._lock:
             if self._stop.is_set():
                 return
@@ -221,8 +192,7 @@ class Session:
             self.ttr = ttr
             try:
                 if self.registered:
-                    self.hold()
-                    self._beat(self._now())
+                    self._go_on(self._now())
             finally:
                 # The lease of the new length may be written even if this fails.
                 self.heart.change_rhythm()
@@ -282,8 +252,6 @@ class Session:
 
     def others_alive(self) -> bool:
         """Whether another queue object keeps this session alive."""
-        if self._is_new:
-            return False
         view = self._view(self.uuid)
         return view is not None and any(
             m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), self.skew_us)
@@ -298,7 +266,9 @@ class Session:
         with self._lock:
             try:
                 if self.registered or self._counters.unwritten():
-                    row = self._beat(self._now(), live=False)
+                    now_us = self._now()
+                    row = self._row(now_us, live=False)
+                    self.sessions.beat(row, now_us)
                     self._counters.begin_anew(row.calls)
                     self.member = self._new_member()
                 self.registered = self.announced = False
@@ -308,12 +278,11 @@ class Session:
                 self._lease_until = 0
 
     def hand_over(self, ttr: float) -> None:
-        """Write a last lease of `ttr` seconds, and the counters. At most 2 commits."""
+        """Write a last lease of `ttr` seconds, and the counters. One commit."""
         with self._lock:
             former, self.ttr = self.ttr, ttr
             try:
-                self.hold()
-                self._beat(self._now())
+                self._go_on(self._now())
             except BaseException:
                 self.ttr = former
                 raise
