@@ -203,7 +203,7 @@ def test_takes_that_share_a_commit_when_one_lease_has_ended_take_again(
     assert world.stored() == ("ar bt cr" if fails else "at bt ct")
     ack_each(world, [row.task_id for call in calls if call for row in call.rows], "ar cr" * fails)
     for _ in range(2):
-        world.tube._ctx.headroom.took(0)
+        world.tube._ctx.times.took(0)
 
 
 def test_takes_that_share_a_commit_leave_named_subqueues_to_those_that_name_them(

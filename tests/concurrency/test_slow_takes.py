@@ -29,7 +29,7 @@ def _quick_again(world: World) -> Iterator[None]:
     """After a test the next take of the module's tube is as if none had been slow."""
     yield
     for _ in range(2):
-        world.tube._ctx.headroom.took(0)
+        world.tube._ctx.times.took(0)
 
 
 def taken(world: World, form: str) -> list[Task]:

@@ -1,14 +1,10 @@
-"""A task as it is stored, the new rows of a put, and the state machine of tasks.
-
-The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.tube_table`), the
-sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
-"""
+"""A task as it is stored, its changes by time, and the new rows of a put."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.clock import (
     due,
@@ -40,35 +36,6 @@ EVENTS: Final = (
 #: The counters of worker loops that have stopped taking tasks, because all calls failed, and of those that take again.
 FAILING, WORKING = "failing", "working"
 
-
-class Transition(NamedTuple):
-    """One transition of the state diagram.
-
-    Attributes:
-        before: The effective states from which it starts.
-        after: The states to which it may lead.
-        by_holder: Whether only the session that holds the task may do it.
-    """
-
-    before: tuple[TaskState, ...]
-    after: tuple[TaskState, ...]
-    by_holder: bool = False
-
-
-#: By the verb; or by `ttl`, `ttr` or `delay` for a change by time.
-TRANSITIONS: Final[dict[str, Transition]] = {
-    "put": Transition((), (R, D)),
-    "take": Transition((R,), (T,)),
-    "ack": Transition((T,), (DONE,), by_holder=True),
-    "release": Transition((T,), (R, D, B), by_holder=True),
-    "touch": Transition((T,), (T,), by_holder=True),
-    "bury": Transition((R, T, D), (B,)),
-    "kick": Transition((B,), (R,)),
-    "delete": Transition((R, T, D, B), (DONE,)),
-    "ttl": Transition((R, B), (DONE,)),
-    "ttr": Transition((T,), (R, D, B)),
-    "delay": Transition((D,), (R,)),
-}
 
 #: The stored states, with the events that happen at `next_event`. A state with an event lasts until then, the ttl
 #: cannot end it before, and then the task is ready; if a lease has ended, perhaps buried.

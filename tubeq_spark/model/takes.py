@@ -58,8 +58,6 @@ def take_request(
 MOST_TASKS = 1_000
 #: A period of unlimited length.
 _NEVER_US = 1 << 62
-#: A wait ends this many seconds late, so that no clock's rounding ends it before the moment.
-_LATER = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +98,6 @@ class Rate:
         """
         since_us = now_us - self.period_us
         return max(0, self.tasks - sum(moment > since_us for moment in moments))
-
-
-class NextBegin:
-    """The moment at which a rate lets a waiting take find a task, without any commit."""
-
-    def __init__(self) -> None:
-        """Know of no such moment."""
-        self.at_us: int | None = None
-
-    def seconds(self, now_us: int) -> float | None:
-        """The seconds until that moment; `None` if none is known."""
-        if self.at_us is None:
-            return None
-        return max(0, self.at_us - now_us) / US + _LATER
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +168,14 @@ def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -
     return not due(next_event_us, now_us) and (next_event_us - now_us) * 4 >= ttr_us * 3
 
 
-class Headroom:
-    """The durations of the takes of one tube, by the queue's clock."""
+class TakeTimes:
+    """The durations of the takes of one tube, and the moment of the next one, by the queue's clock."""
 
     def __init__(self) -> None:
         """Begin without a measured take."""
         self._last_us = self._before_us = 0
+        #: The moment at which a rate lets a waiting take find a task, without any commit; `None` if none is known.
+        self.next_us: int | None = None
 
     def took(self, duration_us: int) -> None:
         """Record the time from a take's decision until it has the tasks."""

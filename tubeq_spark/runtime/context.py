@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.clock import Clock, SystemClock, to_us
 from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing, reason_of
-from tubeq_spark.model.takes import Headroom, NextBegin
+from tubeq_spark.model.takes import TakeTimes
 from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
 from tubeq_spark.runtime.events import DONE, Counters, TubeEvents
 from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
@@ -269,12 +269,10 @@ class TubeContext:
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents
-    #: The time that the last takes needed.
-    headroom: Headroom = field(default_factory=Headroom)
+    #: The times of takes.
+    times: TakeTimes = field(default_factory=TakeTimes)
     #: How many attempts of takes lost a conflict.
     lost_takes: int = 0
-    #: When takes that found nothing may find something.
-    next_begin: NextBegin = field(default_factory=NextBegin)
     #: Read and write the table.
     reader: TubeReader = field(init=False)
     writer: TubeWriter = field(init=False)

@@ -192,35 +192,31 @@ def release_taken(
     return count
 
 
-def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
-    """Release the tasks of dead sessions in this tube.
+def end_dead_sessions(ctx: TubeContext) -> int:
+    """Release the tasks of dead sessions in this tube; return the number of tasks.
+
+    It does nothing if this queue object has checked the tube less than `config.session_check` seconds ago.
+    """
+    queue = ctx.queue
+    now_us, interval = queue.now_us(), limited_us(queue.config.session_check)
+    last = queue.checked.get(ctx.record.id)
+    if last is not None and last <= now_us < last + interval:
+        return 0
+    queue.checked[ctx.record.id] = now_us
+    # A call that finds no task must know whether the tube still exists.
+    ctx.require_there(look=True)
+    return release_dead_owners(ctx, now_us)
+
+
+def release_dead_owners(ctx: TubeContext, now_us: int) -> int:
+    """Release the tasks of sessions that are dead at a moment; return the number of tasks.
 
     First a session that is not known to be alive is marked dead, by one commit that conflicts with a renewal of
     its lease. Then one more commit releases its tasks. If this is interrupted in between, the mark stays, and the
     next check releases them.
-
-    Args:
-        ctx: The tube.
-        at_us: The moment at which sessions are judged. `None` is now, and does nothing if this queue object has
-            checked the tube less than `config.session_check` seconds ago.
-        there: Whether to look for the tombstone of the tube first.
-
-    Returns:
-        The number of tasks released.
     """
     queue = ctx.queue
-    now_us = queue.now_us() if at_us is None else at_us
-    interval = limited_us(queue.config.session_check)
-    last = queue.checked.get(ctx.record.id)
-    if at_us is None and last is not None and last <= now_us < last + interval:
-        return 0
-    if there:
-        # A call that finds no task must know whether the tube still exists.
-        queue.checked[ctx.record.id] = now_us
-        ctx.require_there(look=True)
     owners = [owner for owner in ctx.reader.owners(_MOST) if owner != queue.session.owner]
-    if not owners:
-        return 0
     return release_dead(ctx, owners, DeadSessionJudge(queue.session, now_us))
 
 

@@ -178,7 +178,7 @@ class Take:
         requests = self._requests
         if limits is not None:
             # When the first sub-queue that waits because of its rate may go on.
-            self._ctx.next_begin.at_us = min(limits.waiting_for_rate.values(), default=None)
+            self._ctx.times.next_us = min(limits.waiting_for_rate.values(), default=None)
             requests = within(requests, limits.tasks_left)
         if not any(request.count for request in requests):
             return None
@@ -302,7 +302,7 @@ class Take:
             increments = limits.increments(counted(tasks.column("utube")) if has_utubes else {})
         if begins_us is None:
             begins_us = ctx.queue.now_us()
-        lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
+        lease = NewLease(self._owner, begins_us, ctx.times.expected_us)
         count = tasks.num_rows
         # On Spark a MERGE that names and guards many rows costs more. So a large take moves all that is ready up to its last
         # task, and compares the number.

@@ -13,13 +13,14 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
+from tubeq_spark.clock import US
 from tubeq_spark.errors import StoreError
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.durability.synced_log import Arrivals
 from tubeq_spark.storage.uninterrupted import if_interrupted, is_interrupted
 from tubeq_spark.task import QueueState, Task, TaskState
-from tubeq_spark.verbs.expire import end_dead_sessions
+from tubeq_spark.verbs.expire import end_dead_sessions, release_dead_owners
 from tubeq_spark.verbs.settle import GIVE_BACK, settlement
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 #: The longest nap of a blocking take, in seconds. After it the take sees a put of its own host.
 _NAP = 0.02
+#: A wait for the moment of a rate ends so many seconds late, so that no clock's rounding ends it before.
+_LATER = 0.001
 #: Fewer seconds than this count as none, because a clock may not be able to sleep so short.
 _INSTANT = 1e-6
 
@@ -118,8 +121,10 @@ def _looks(ctx: TubeContext, timeout: float | None, *, for_tasks: bool) -> Itera
         rest = deadline - clock.monotonic()
         if rest < _INSTANT or is_interrupted():
             return
-        begins = ctx.next_begin.seconds(queue.now_us()) if for_tasks else None
-        until = clock.monotonic() + min(pause, rest, math.inf if begins is None else begins)
+        begins, next_us = math.inf, ctx.times.next_us
+        if for_tasks and next_us is not None:
+            begins = max(0, next_us - queue.now_us()) / US + _LATER
+        until = clock.monotonic() + min(pause, rest, begins)
         while changes() == seen:
             queue.require_running()
             rest = until - clock.monotonic()
@@ -136,7 +141,7 @@ def _looked(
 ) -> T | None:
     """Look once, and again if tasks of dead sessions were released."""
     if for_tasks:
-        ctx.next_begin.at_us = None
+        ctx.times.next_us = None
         end_dead_sessions_if_news(ctx)
     found = look(ctx)
     if found is None and end_dead_sessions(ctx):
@@ -147,15 +152,14 @@ def _looked(
 def end_dead_sessions_if_news(ctx: TubeContext) -> None:
     """Release tasks of ended sessions before a take, because they may come first in the order.
 
-    Usually it makes no commit, and reads only newer commits to the table of sessions. If a session is over, it
-    does what `end_dead_sessions` does.
+    Usually it makes no commit, and reads only newer commits to the table of sessions.
     """
     queue = ctx.queue
     now_us = queue.now_us()
     # A session that ends during the search is left to the next one.
     over = queue.lapsed.over(now_us)
     if not over <= queue.lapsed.looked[ctx.record.id]:
-        end_dead_sessions(ctx, now_us, there=False)
+        release_dead_owners(ctx, now_us)
         queue.lapsed.looked[ctx.record.id] = over
 
 
@@ -187,7 +191,7 @@ def with_time_left(
     if not held:
         return calls
     lease, took_us = held[0].lease, ctx.queue.now_us() - held[0].lease.at_us
-    ctx.headroom.took(took_us)
+    ctx.times.took(took_us)
     lasts = Taken.lasts if is_last else Taken.is_fresh
     is_same = is_kept = False
     try:
@@ -206,7 +210,7 @@ def with_time_left(
     if not is_kept:
         give_up(ctx, held)
         # The next take follows at once, and may be as slow.
-        ctx.headroom.took(took_us)
+        ctx.times.took(took_us)
         return None
     for taken in held:
         if taken.rows is None:
