@@ -18,7 +18,7 @@ from tubeq_spark import (
     StoreError,
 )
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+from tubeq_spark.runtime.session import ExpiredSessionCache
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from tubeq_spark.model.takes import TakeTimes
 from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
 from tubeq_spark.runtime.events import DONE, Counters, TubeEvents
 from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
-from tubeq_spark.runtime.session import Session
-from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+from tubeq_spark.runtime.session import ExpiredSessionCache, Session
 from tubeq_spark.storage.commit_loop import CommitLoop
 from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.location import SESSIONS, TUBES

@@ -1,22 +1,24 @@
-"""The session of a queue object: its lease, its heartbeat, and the ids of its tasks."""
+"""The session of a queue object: its lease, its heartbeat, and the ids of its tasks; and whose sessions are over."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
-from tubeq_spark.clock import Clock, limited_us, plus, to_us, us_from_seconds
+from tubeq_spark.clock import Clock, due, limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.model.membership import Member, MemberName, SessionView, SlotLease
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.runtime.events import Counters
@@ -28,6 +30,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 #: Seconds from the last heartbeat of a session until its tasks are released.
 DEFAULT_TTR = 60.0
+#: For so many seconds a new session may be unknown, if the check for a new version is cheap.
+_YOUNG = 1.0
 #: Changed counters are written about this often, also if the lease is longer.
 _BEAT_MOST = 30.0
 
@@ -337,3 +341,80 @@ class Session:
 
     def _now(self) -> int:
         return to_us(self._clock.now())
+
+
+# -- the sessions of others --------------------------------------------------------------
+
+
+class ExpiredSessionCache:
+    """Whose sessions are over, as a queue object has read it. Thread-safe.
+
+    A known lease cannot end before its time, so the sessions need not be read again until then. But a session
+    that has just begun is not known yet, and one that is over may renew its lease until somebody marks it as
+    dead. So the sessions are read again when a known lease has ended, and also if their table has a new
+    version, which is checked once in a second. If the check costs as much as a read, the sessions are read once in
+    `interval` seconds instead.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        version: Callable[[], int | None],
+        monotonic: Callable[[], float],
+        interval: float,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            session: The session of this queue object.
+            version: Returns the newest version of the table of sessions, if it is cheap to get; else `None`.
+            monotonic: Returns seconds that never go back.
+            interval: The least seconds between two reads, if no known lease has ended and a check of the version
+                costs as much as a read. Otherwise it is a second.
+        """
+        self._session, self._version = session, version
+        self._monotonic, self._interval = monotonic, interval
+        self._lock = threading.Lock()
+        #: When the last check or read that succeeded has ended.
+        self._seen_at = -math.inf
+        self._seen: int | None = None
+        #: The owners whose leases had ended by then, with these ends; and the end of the next lease, if one ends.
+        self._over: Sequence[tuple[str, int]] = ()
+        self._next_us: int | None = None
+        #: By tube: the ended owners whose tasks were searched and released there last.
+        self.looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
+
+    def owners(self, now_us: int) -> tuple[str, ...]:
+        """Owners whose leases have ended, as far as known; their tasks are ready."""
+        return tuple(sorted(owner for owner, _ in self.over(now_us)))
+
+    def over(self, now_us: int) -> frozenset[tuple[str, int]]:
+        """Ended owners with the ends of their leases; they may get a new lease."""
+        with self._lock:
+            self._look(now_us)
+            own = self._session.owner
+            return frozenset((owner, until) for owner, until in self._over if owner != own)
+
+    def _look(self, now_us: int) -> None:
+        """Read the sessions again, unless the known ones are new enough."""
+        age, is_due = self._monotonic() - self._seen_at, due(self._next_us, now_us)
+        if not is_due and age < min(_YOUNG, self._interval):
+            return
+        version = self._version()
+        if not is_due and version is None and age < self._interval:
+            return
+        # The version is from before the read, so later commits cause one more read.
+        if is_due or version is None or version != self._seen:
+            self._read(now_us)
+        self._seen, self._seen_at = version, self._monotonic()
+
+    def _read(self, now_us: int) -> None:
+        views, skew_us = self._session.sessions.views().values(), self._session.skew_us
+        ends = [
+            member.lease_until + skew_us
+            for view in views
+            for member in view.members
+            if member.lease_until is not None and member.alive(now_us, skew_us)
+        ]
+        self._over = [over for view in views for over in view.over(now_us, skew_us).items()]
+        self._next_us = min(ends, default=None)

@@ -17,7 +17,6 @@ from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lea
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.stored_task import TIMERS, StoredTask
 from tubeq_spark.runtime.events import DONE
-from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.rows import DueGroup, whole_segments
@@ -25,9 +24,11 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.session import Session
     from tubeq_spark.storage.statement import Affected
 
 #: The most groups of due rows, lease segments, or owners of one pass.
@@ -190,6 +191,51 @@ def release_taken(
     if count:
         ctx.table_lock.wake_takes()
     return count
+
+
+class DeadSessionJudge:
+    """Judges owners at one moment. It reads the sessions once, for the first owner."""
+
+    def __init__(
+        self, session: Session, now_us: int, views: Mapping[str, SessionView] | None = None
+    ) -> None:
+        """Judge for a queue object.
+
+        Args:
+            session: Its own session, which is alive.
+            now_us: The moment.
+            views: The sessions, if they were read already.
+        """
+        self._session = session
+        self._now_us = now_us
+        self._views = views
+        self._dead: set[str] = set()
+
+    def is_dead(self, owner: str) -> bool:
+        """Whether an owner (session and epoch) has the dead mark, or gets it now.
+
+        The sessions that were read may be old, and lack a session that has just begun. They only save a
+        commit: an owner that is not seen alive is marked by a statement that reads the rows of its session
+        in its own transaction, and does not mark a living one. At most one commit.
+        """
+        if owner == self._session.owner:
+            return False
+        if owner not in self._dead and self._is_marked(owner):
+            self._dead.add(owner)
+        return owner in self._dead
+
+    def _is_marked(self, owner: str) -> bool:
+        session = self._session
+        if self._views is None:
+            self._views = session.sessions.views()
+        name, _, epoch_text = owner.partition("/")
+        epoch, view = int(epoch_text), self._views.get(name)
+        if view is not None:
+            if epoch <= view.dead_epoch:
+                return True
+            if view.alive(self._now_us, session.skew_us, epoch):
+                return False
+        return session.sessions.mark_dead(name, epoch, self._now_us, session.skew_us)
 
 
 def end_dead_sessions(ctx: TubeContext) -> int:
