@@ -430,15 +430,15 @@ class Batch:
 
     def _settle_trial(self, trial: Trial, delay: Seconds | None = None) -> BatchReport:
         """Ack the done tasks, and release the rest. Tasks that other verbs have settled meanwhile are left out."""
-        failed, worn = trial.failed, set[int]()
+        failed, before = trial.failed, self._held.buried
         if failed:
             failed = _within(failed, set(self._ids()))
-            worn = self._read(lambda _: self._held.worn(failed))
         untried = self._settle_left(self._give_back, trial.untried)
         buried = {task_id for task_id, reason in failed.items() if isinstance(reason, Bury)}
         settled = self._fail(failed, buried, delay, self._settle_left)
         done = self.ack()
-        return BatchReport(done, settled, len(buried | worn), untried, trial.error)
+        worn = self._held.buried - before
+        return BatchReport(done, settled, len(buried) + worn, untried, trial.error)
 
     def _give_back(self, ids: Sequence[int] | None = None) -> int:
         """Give back tasks as if they had not been taken; by default all remaining ones."""
@@ -474,10 +474,8 @@ class Batch:
             log.warning("%d more tasks failed", len(reasons) - _TOLD)
         released = [task_id for task_id in reasons if task_id not in buried]
 
-        def told(ids: Sequence[int]) -> pa.Table:
-            texts = [error_text(reasons[task_id]) or "" for task_id in ids]
-            columns = [array(ids, pa.int64()), array(texts, pa.string())]
-            return pa.Table.from_arrays(columns, names=["task_id", "error"])
+        def told(ids: Sequence[int]) -> dict[int, str]:
+            return {task_id: error_text(reasons[task_id]) or "" for task_id in ids}
 
         count = by(lambda ids: self.bury(told(ids)), sorted(buried)) if buried else 0
         if released:
@@ -528,6 +526,8 @@ class Batch:
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
+        if isinstance(df, dict):
+            return {*df}, df
         return named_tasks(self._table_of(df) if hasattr(df, "sparkSession") else df)
 
     def _table_of(self, df: DataFrame) -> pa.Table:

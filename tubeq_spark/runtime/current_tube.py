@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tubeq_spark.clock import SystemClock
@@ -67,14 +68,10 @@ class CurrentTube:
         Raises:
             TubeMovedError: The tube was moved to another place. The other errors are those of `read`.
         """
-
-        def here(ctx: TubeContext) -> T:
-            ctx.require_here()
-            return verb(ctx)
-
         ctx = self.ctx
+        write = partial(self._of_newest, verb, writes=True)
         # The span is made before the verb ends: after its end an interrupt would lose its result.
-        traced = ctx.queue.traces.of_verb(ctx.record, name, lambda: self._of_newest(here))
+        traced = ctx.queue.traces.of_verb(ctx.record, name, write)
         return ctx.queue.uninterrupted(traced, on_spark=on_spark, then=ctx.events.notify)
 
     def read(self, verb: Callable[[TubeContext], T], *, on_spark: bool = False) -> T:
@@ -91,10 +88,12 @@ class CurrentTube:
             lambda: self._of_newest(verb), on_spark=on_spark, then=self.ctx.events.notify
         )
 
-    def _of_newest(self, verb: Callable[[TubeContext], T]) -> T:
+    def _of_newest(self, verb: Callable[[TubeContext], T], *, writes: bool = False) -> T:
         def of_newest() -> T:
             newest = self.newest()
             newest.require_there()
+            if writes:
+                newest.require_here()
             return verb(newest)
 
         self.ctx.queue.require_running()

@@ -111,17 +111,14 @@ class Session:
         with self._lock:
             now_us, half_us = self._now(), limited_us(self.ttr) // 2
             # Less than half of the lease is left.
-            if self._lapsed(now_us + half_us - 1):
+            if due(self._lease_until, now_us + half_us - 1):
                 self._go_on(now_us)
             self.start_beating()
             return self.owner
 
     def lasts(self) -> bool:
         """Whether its lease has not ended, as far as is known. Nothing is read."""
-        return not self._lapsed(self._now())
-
-    def _lapsed(self, now_us: int) -> bool:
-        return self._lease_until is not None and now_us >= self._lease_until
+        return not due(self._lease_until, self._now())
 
     def _row(self, now_us: int, *, live: bool) -> Member:
         self._seq += 1
