@@ -474,8 +474,10 @@ class Batch:
             log.warning("%d more tasks failed", len(reasons) - _TOLD)
         released = [task_id for task_id in reasons if task_id not in buried]
 
-        def told(ids: Sequence[int]) -> dict[int, str]:
-            return {task_id: error_text(reasons[task_id]) or "" for task_id in ids}
+        def told(ids: Sequence[int]) -> pa.Table:
+            texts = [error_text(reasons[task_id]) or "" for task_id in ids]
+            columns = [array(ids, pa.int64()), array(texts, pa.string())]
+            return pa.Table.from_arrays(columns, names=["task_id", "error"])
 
         count = by(lambda ids: self.bury(told(ids)), sorted(buried)) if buried else 0
         if released:
@@ -526,8 +528,6 @@ class Batch:
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
-        if isinstance(df, dict):
-            return {*df}, df
         return named_tasks(self._table_of(df) if hasattr(df, "sparkSession") else df)
 
     def _table_of(self, df: DataFrame) -> pa.Table:

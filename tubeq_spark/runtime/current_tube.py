@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -184,18 +184,16 @@ class CurrentTube:
 # -- group commit ------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Entry(Generic[Request, Result]):
-    __slots__ = ("done", "error", "leads", "request", "result", "woken")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.result: Result | None = None
-        self.error: BaseException | None = None
-        self.done = False
-        #: Whether its thread runs the next group.
-        self.leads = False
-        #: Set when it is done, or leads.
-        self.woken = threading.Event()
+    request: Request
+    result: Result | None = None
+    error: BaseException | None = None
+    done: bool = False
+    #: Whether its thread runs the next group.
+    leads: bool = False
+    #: Set when it is done, or leads.
+    woken: threading.Event = field(default_factory=threading.Event)
 
 
 class GroupCommit(Generic[Request, Result]):
