@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -187,13 +187,13 @@ class CurrentTube:
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[Request, Result]):
     request: Request
+    #: Set when it is done, or leads.
+    woken: threading.Event
     result: Result | None = None
     error: BaseException | None = None
     done: bool = False
     #: Whether its thread runs the next group.
     leads: bool = False
-    #: Set when it is done, or leads.
-    woken: threading.Event = field(default_factory=threading.Event)
 
 
 class GroupCommit(Generic[Request, Result]):
@@ -216,7 +216,7 @@ class GroupCommit(Generic[Request, Result]):
 
     def submit(self, request: Request) -> Result:
         """Run a request, alone or in a group, and return its result."""
-        entry: _Entry[Request, Result] = _Entry(request)
+        entry: _Entry[Request, Result] = _Entry(request, threading.Event())
         with self._list:
             self._waiting.append(entry)
             entry.leads, self._is_led = not self._is_led, True
