@@ -80,8 +80,9 @@ class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
     While a commit of this tube runs, other verbs of the same queue object wait. Waiting verbs of
-    one kind share the next commit: puts with puts, takes with takes, acks with acks. Without Spark, in
-    types without sub-queues, acks and takes share one commit. All other verbs run one after the other.
+    one kind share the next commit: puts with puts, takes with takes, acks with acks; but each `take_df` and
+    `take_arrow` has its own. Without Spark, in types without sub-queues, acks and takes share one commit. All other
+    verbs run one after the other.
     """
 
     def __init__(
