@@ -56,8 +56,8 @@ NAMED = {
         "(_T.task_id == _S.task_id) | _S.number.is_not_null()]",
     ),
     "a paused take after its lease": (
-        "verbs/take.py", "with_time_left(ctx, taken or Take(ctx, requests).run())",
-        "taken or Take(ctx, requests).run()",
+        "verbs/take.py", "with_time_left(current, ctx, Take(ctx, requests).run(), is_last=not rest)",
+        "Take(ctx, requests).run()",
     ),
 }  # fmt: skip
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {

@@ -25,5 +25,5 @@ def until(holds: Callable[[], bool]) -> None:
 
 def beat(session: Session) -> None:
     """Do the regular work of the heart of a session, and of its helper, once."""
-    session._beat_if_needed()
+    session.beat_if_needed()
     session._look_after()

@@ -430,15 +430,15 @@ class Batch:
 
     def _settle_trial(self, trial: Trial, delay: Seconds | None = None) -> BatchReport:
         """Ack the done tasks, and release the rest. Tasks that other verbs have settled meanwhile are left out."""
-        failed, worn = trial.failed, set[int]()
+        failed, before = trial.failed, self._held.buried
         if failed:
             failed = _within(failed, set(self._ids()))
-            worn = self._read(lambda _: self._held.worn(failed))
         untried = self._settle_left(self._give_back, trial.untried)
         buried = {task_id for task_id, reason in failed.items() if isinstance(reason, Bury)}
         settled = self._fail(failed, buried, delay, self._settle_left)
         done = self.ack()
-        return BatchReport(done, settled, len(buried | worn), untried, trial.error)
+        worn = self._held.buried - before
+        return BatchReport(done, settled, len(buried) + worn, untried, trial.error)
 
     def _give_back(self, ids: Sequence[int] | None = None) -> int:
         """Give back tasks as if they had not been taken; by default all remaining ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -146,7 +146,3 @@ class QueueConfig:
     def at(self, *, local: bool) -> QueueConfig:
         """Return the settings with the defaults for a location, on local files or not."""
         return self if self.clock_skew is not None or not local else replace(self, clock_skew=0.0)
-
-    def names(self) -> tuple[str, ...]:
-        """The names of all settings."""
-        return tuple(f.name for f in fields(self))

@@ -462,7 +462,7 @@ class Queue:
         Raises:
             InvalidOptionError: An unknown setting or a bad value; nothing was changed.
 
-        Commits: at most 2 when `ttr` changes and the session has written a heartbeat, else none.
+        Commits: 1 when `ttr` changes and the session has written a heartbeat, else none.
         """
         ttr, in_replicaset = check_settings(
             settings, has_temporary=any(t.options.temporary for t in self._used.opened.values())
@@ -487,7 +487,7 @@ class Queue:
         Raises:
             SessionError: The uuid is malformed, or the session is unknown or dead.
 
-        Commits: at most 1 without argument, or 2 if the session was found dead. When joining: a release for each
+        Commits: at most 1 without argument. When joining: a release for each
         tube with held tasks, as `Tube.release_all`; 2 to the sessions; and 1 to the registry for each temporary
         tube of this queue, which from then on ends with the other session.
         """
@@ -551,8 +551,7 @@ class Queue:
         Raises:
             InvalidOptionError: `ttr` is bad, or this queue has temporary tubes.
 
-        Commits: 1 to the sessions; 2 if the session had written no heartbeat, or had timed out. One more, to its
-        tube, for a take whose outcome was unknown, and which is found.
+        Commits: 1 to the sessions. One more, to its tube, for a take whose outcome was unknown, and which is found.
         """
         seconds = validation.lease("ttr", ttr)
         with self._lock:

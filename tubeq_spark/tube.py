@@ -80,8 +80,9 @@ class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
     While a commit of this tube runs, other verbs of the same queue object wait. Waiting verbs of
-    one kind share the next commit: puts with puts, takes with takes, acks with acks. Without Spark, in
-    types without sub-queues, acks and takes share one commit. All other verbs run one after the other.
+    one kind share the next commit: puts with puts, takes with takes, acks with acks; but each `take_df` and
+    `take_arrow` has its own. Without Spark, in types without sub-queues, acks and takes share one commit. All other
+    verbs run one after the other.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Tube:
             lambda requests: [*put.put_group(current.ctx, requests)]
         )
         self._together = GroupCommit[list[int] | TakeRequest, Any](
-            lambda requests: _acked_and_taken(current.ctx, requests)
+            lambda requests: _acked_and_taken(current, requests)
         )
 
     def __repr__(self) -> str:
@@ -473,8 +474,8 @@ class Tube:
 
         Commits: 1, none if no task is ready. One more if it finds leases that have ended, or tasks
         to bury. One more to `_tubeq_sessions` in the first take of a session and in the second half
-        of the session's timeout. One more, which renews the leases, if the commit took more than a
-        quarter of a ttr; two more if it took the whole ttr. If takes stay that slow, their leases are longer by the duration of a
+        of the session's timeout. Two more if the commit took more than a quarter of a ttr: the tasks go back,
+        and are taken again. If takes stay that slow, their leases are longer by the duration of a
         take, at most five minutes. Takes of several threads may share a commit. Conflicts with other commits
         that change tasks of the same segment, and with takes that increment the same gate; never with a put.
         """
@@ -516,34 +517,9 @@ class Tube:
             return []
 
         def look(ctx: TubeContext) -> list[Task] | None:
-            return wait.handed_out(ctx, self._unless_paused(request)) or None
+            return wait.handed_out(ctx, self._together.submit(request)) or None
 
         return wait_for(self._current, timeout, look) or []
-
-    def _unless_paused(self, request: TakeRequest) -> Taken | None:
-        """Take from the tube within its limits, or nothing while it is paused."""
-        while not (before := self._current.newest()).record.paused:
-            taken: Taken | None = self._together.submit(request)
-            if taken is None or self._is_still_allowed(before.record, taken):
-                return taken
-        before.require_here()
-        return None
-
-    def _is_still_allowed(self, before: TubeRecord, taken: Taken) -> bool:
-        """Whether the newest record still allows a take that an earlier record allowed; if not, undo it.
-
-        A process that was suspended may have taken by a record that was too old. If the leases have ended while the
-        record was read, the take is undone, too.
-        """
-        try:
-            after = self._current.newest().record
-        except BaseException:
-            wait.undo(self._ctx, taken)
-            raise
-        if after == before and taken.lasts(self._ctx.queue.now_us()):
-            return True
-        wait.undo(self._ctx, taken)
-        return False
 
     def take_df(
         self,
@@ -604,7 +580,7 @@ class Tube:
                 ctx.queue.require_spark()
             if not request.count:
                 return Batch(self._current, None, as_arrow=as_arrow)
-            leased = wait_for(self._current, limit, lambda _: self._unless_paused(request))
+            leased = wait_for(self._current, limit, lambda _: self._together.submit(request))
             wait.undo_if_interrupted(ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
 
@@ -649,14 +625,13 @@ class Tube:
             if not ids:
                 return self._take(request, limit)
             taken: Taken | None = None
-            before = ctx.record
-            if not request.count or before.paused:
+            if not request.count or ctx.record.paused:
                 self._together.submit(ids)
             else:
                 end_dead_sessions_if_news(ctx)
-                taken = exchange.exchange(ctx, ids, request)
+                taken = exchange.exchange(self._current, ids, request)
             try:
-                if taken is not None and self._is_still_allowed(before, taken):
+                if taken is not None:
                     return wait.handed_out(self._ctx, taken)
                 return self._take(request, limit)
             except Exception:
@@ -990,7 +965,7 @@ class Tube:
 
         Commits: 1, none for no ids; conflicts as `delete`.
         """
-        return self._settle(settle.DELETE, task_ids)
+        return self._settle(settle.DELETE, validation.task_ids(task_ids))
 
     def kick(self, count: int | None = 1, *, where: str | None = None) -> int:
         """Make buried tasks ready again, in their order; their attempts begin at 0 again.
@@ -1030,7 +1005,7 @@ class Tube:
 
         Commits: 1, none for no ids; conflicts as `bury`.
         """
-        return self._settle(settle.KICK, task_ids)
+        return self._settle(settle.KICK, validation.task_ids(task_ids))
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -1294,21 +1269,24 @@ class Tube:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _settle(
-        self, verb: settle.Verb, task_ids: Sequence[TaskId], name: str | None = None
-    ) -> list[Task]:
-        """Settle tasks by a verb; `name` is that of its span, by default that of the verb."""
-        ids = validation.task_ids(task_ids)
+    def _settle(self, verb: settle.Verb, ids: list[int]) -> list[Task]:
+        """Settle tasks by a verb. In traces a renewal is a touch."""
         settled = lambda ctx: settle.settle(ctx, verb, ids) if ids else []  # noqa: E731
-        return self._run(name or verb.name, settled)
+        return self._run(verb.event or "touch", settled)
 
 
-def _acked_and_taken(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> Sequence[Any]:
+def _acked_and_taken(
+    current: CurrentTube, requests: list[list[int] | TakeRequest]
+) -> Sequence[Any]:
     """Ack and take for the calls of a group. A call that is alone shares no commit."""
     first = requests[0]
     if len(requests) > 1:
-        return exchange.together(ctx, requests)
-    return [settle.ack(ctx, first)] if isinstance(first, list) else take_group(ctx, [first])
+        return exchange.together(current, requests)
+    return (
+        [settle.ack(current.ctx, first)]
+        if isinstance(first, list)
+        else take_group(current, [first])
+    )
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int, where: str | None = None) -> list[Task]:

@@ -15,6 +15,7 @@ from tubeq_spark import PutItem, QueueConfig, Rate
 from tubeq_spark.model.takes import UtubeMoments, moments_text
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.verbs import limits
+from tubeq_spark.verbs import take as take_module
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session
@@ -56,18 +57,18 @@ def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
     tube = filled(new_tube, "abc", parallel=2, max_attempts=1)
     theirs = other[tube.name]
     assert taken_in_turn(tube, 1) == "a"
-    submit = theirs._together.submit
+    run = take_module.Take.run
     slept: list[Any] = []
 
-    def asleep(request: Any) -> Any:
-        taken = submit(request)
+    def asleep(take: Any) -> Any:
+        taken = run(take)
         if not slept:
             slept.append(taken)
             tube.alter(parallel=1)
             clock.advance(SEEN)
         return taken
 
-    monkeypatch.setattr(theirs._together, "submit", asleep)
+    monkeypatch.setattr(take_module.Take, "run", asleep)
 
     assert theirs.take(timeout=0) is None
     assert len(slept) == 1

@@ -31,8 +31,8 @@ def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
     """What calls return that share a commit: an ack of ids, or a take of so many tasks."""
     requests = [call if isinstance(call, list) else take_request("n", call, 1) for call in calls]
     if all(isinstance(call, int) for call in calls):
-        return list(tube._read(lambda ctx: take.take_group(ctx, requests)))  # type: ignore[arg-type]
-    return list(tube._read(lambda ctx: exchange.together(ctx, requests)))
+        return list(tube._read(lambda _: take.take_group(tube._current, requests)))  # type: ignore[arg-type]
+    return list(tube._read(lambda _: exchange.together(tube._current, requests)))
 
 
 def taken_together(world: World, letters: str, *counts: int) -> list[Taken]:
@@ -203,7 +203,7 @@ def test_takes_that_share_a_commit_when_one_lease_has_ended_take_again(
     assert world.stored() == ("ar bt cr" if fails else "at bt ct")
     ack_each(world, [row.task_id for call in calls if call for row in call.rows], "ar cr" * fails)
     for _ in range(2):
-        world.tube._ctx.headroom.took(0)
+        world.tube._ctx.times.took(0)
 
 
 def test_takes_that_share_a_commit_leave_named_subqueues_to_those_that_name_them(
@@ -213,6 +213,6 @@ def test_takes_that_share_a_commit_leave_named_subqueues_to_those_that_name_them
     world.rivals[tube.name].put_many([PutItem(name, utube=name) for name in "abcd"])
     calls = [take_request("n", 1, 1, utubes) for utubes in (None, ["a"], ["d", "none such"])]
 
-    found = tube._read(lambda ctx: take.take_group(ctx, calls))
+    found = tube._read(lambda _: take.take_group(tube._current, calls))
 
     assert [told(each) for each in found] == ["b", "a", "d"]

@@ -22,9 +22,8 @@ from typer.main import get_command
 import tubeq_spark
 from tests.pages import DOCS, PAGES, ROOT, examples
 from tests.payload_table import COLUMNS, KEPT, VALUES
-from tubeq_spark import PutItem, Queue, TaskState, Tube
+from tubeq_spark import PutItem, Queue, Tube
 from tubeq_spark.cli.app import app
-from tubeq_spark.model import stored_task
 from tubeq_spark.model.options import OPTIONS, PUT_OPTIONS, TubeOptions
 from tubeq_spark.observe.prometheus import QueueCollector
 from tubeq_spark.testing import InMemoryQueue
@@ -51,24 +50,6 @@ def test_reference_when_compared_has_every_public_name() -> None:
     shown = set(re.findall(r"^::: tubeq_spark\.(\w+)$", pages, re.MULTILINE))
 
     assert shown >= set(tubeq_spark.__all__)
-
-
-def test_table_of_changes_when_compared_is_that_of_the_transitions() -> None:
-    page = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\w+) \| (.*?) ?\| (.*?) \| (.*?) \|$", page, re.MULTILINE)
-    by_time = {*stored_task.TIMERS.values(), "ttl"}
-
-    def names(states: tuple[TaskState, ...]) -> str:
-        return ", ".join("removed" if s is TaskState.DONE else s.name.lower() for s in states)
-
-    def by(event: str, move: stored_task.Transition) -> str:
-        return "time" if event in by_time else "who holds it" if move.by_holder else "anybody"
-
-    assert rows[0] == ("change", "from", "to", "by")
-    assert rows[1:] == [
-        (event, names(move.before), names(move.after), by(event, move))
-        for event, move in stored_task.TRANSITIONS.items()
-    ]
 
 
 def test_table_of_options_when_compared_is_that_of_the_code() -> None:
@@ -147,14 +128,15 @@ _VALUES = {
 }
 
 
-def test_diagram_when_compared_is_that_of_the_transitions() -> None:
+def test_diagram_when_compared_has_the_changes_of_the_table() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    names = {state: state.name.lower() for state in TaskState} | {TaskState.DONE: "[*]"}
+    table = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\w+) \| (.*?) ?\| (.*?) \| .*? \|$", table, re.MULTILINE)[1:]
     lines = [
-        f"    {names.get(before, '[*]')} --> {names[after]}: {event}"
-        for event, move in stored_task.TRANSITIONS.items()
-        for before in move.before or (None,)
-        for after in move.after
+        f"    {before or '[*]'} --> {after.replace('removed', '[*]')}: {event}"
+        for event, starts, ends in rows
+        for before in starts.split(", ")
+        for after in ends.split(", ")
     ]
 
     drawn = re.findall(r"```mermaid\n(.*?)\n```", page, flags=re.DOTALL)

@@ -112,7 +112,7 @@ def test_ack_that_shares_the_commit_of_a_take_whose_lease_has_ended_is_done(
 ) -> None:
     landing.then = lambda: clock.advance(100)
 
-    (acked,), taken = exchange.together(tube._ctx, [[first], TakeRequest(1)])
+    (acked,), taken = exchange.together(tube._current, [[first], TakeRequest(1)])
 
     assert acked.data == "a"
     assert isinstance(taken, MemoryError)
@@ -171,13 +171,13 @@ def test_take_when_its_queue_is_closed_after_its_commit_hands_out_nothing(
     ):
         tube = mine.create_tube("work")
         tube.put_many(["a", "b"])
-        took = tube._ctx.headroom.took
+        took = tube._ctx.times.took
 
         def closed(duration_us: int) -> None:
             took(duration_us)
             mine.close()
 
-        monkeypatch.setattr(tube._ctx.headroom, "took", closed)
+        monkeypatch.setattr(tube._ctx.times, "took", closed)
         with pytest.raises(QueueStateError):
             tube.take()
 

@@ -18,14 +18,14 @@ from tubeq_spark import (
     StoreError,
 )
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.model.membership import Member, SessionView
-from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+from tubeq_spark.runtime.session import ExpiredSessionCache
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark import Task
+    from tubeq_spark.model.membership import SessionView
 
 
 #: Seconds that no test waits in full.
@@ -46,7 +46,7 @@ def test_cfg_when_a_shorter_lease_may_be_written_and_fails_makes_the_heart_beat_
         session = queue._context.session
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(session.heart, "change_rhythm", lambda: rhythms.append(session.ttr))
-            patch.setattr(session.sessions, "beat", fails)
+            patch.setattr(session.sessions, "renew", fails)
             with pytest.raises(StoreError, match="the storage fails"):
                 queue.cfg(ttr=5)
 
@@ -90,10 +90,10 @@ def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease(
         session = queue._context.session
         beats: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session.sessions, "beat", fails)
+            patch.setattr(session.sessions, "renew", fails)
             with pytest.raises(StoreError, match="the storage fails"):
                 queue.hand_over(7_200)
-            patch.setattr(session.sessions, "beat", lambda member, _now: beats.append(member))
+            patch.setattr(session.sessions, "renew", lambda member, _now: not beats.append(member))
             # As its heart does from time to time.
             beat(session)
 
@@ -205,11 +205,12 @@ class Table:
         self.version, self.looks, self.reads = 1, 0, 0
         self.entered, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
-        self.fails = self.is_unreadable = False
+        self.fails = False
         self.views: dict[str, SessionView] = {}
         sessions = SimpleNamespace(views=self.read)
         session: Any = SimpleNamespace(sessions=sessions, owner="me", skew_us=0)
-        self.cache = ExpiredSessionCache(session, self.look, 60 * SECOND)
+        self.seconds = 0.0
+        self.cache = ExpiredSessionCache(session, self.look, lambda: self.seconds, 60)
         self.cache.over(0)
         self.looks = self.reads = 0
 
@@ -223,40 +224,21 @@ class Table:
 
     def read(self) -> dict[str, SessionView]:
         self.reads += 1
-        if self.is_unreadable:
-            msg = "unreadable"
-            raise OSError(msg)
         return self.views
 
-    def asked(self, at_us: int) -> None:
-        self.cache.over(at_us)
+    def asked(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.cache.over(round(seconds * SECOND))
 
 
 def test_look_is_as_good_as_a_reading_for_a_second_and_reads_once_what_was_written() -> None:
     table = Table()
-    for at_us in (2 * SECOND, 2 * SECOND + 1, 3 * SECOND - 1, 3 * SECOND):
-        table.asked(at_us)
+    for seconds in (2, 2.1, 2.9, 3):
+        table.asked(seconds)
     assert (table.looks, table.reads) == (2, 0)
     table.version = 2
-    table.asked(4 * SECOND)
+    table.asked(4)
     assert (table.looks, table.reads) == (3, 1)
-
-
-@pytest.mark.parametrize(("epoch", "live", "looks"), [(1, True, 0), (2, True, 1), (2, False, 0)])
-def test_look_when_nothing_that_is_over_comes_back_is_as_good_as_where_nothing_is_over(
-    epoch: int, live: bool, looks: int
-) -> None:
-    """What is marked as dead, or was closed, gets no new lease."""
-    table = Table()
-    ended = Member("paused", "one", epoch, 1, live=live, lease_until=SECOND)
-    alive = Member("paused", "two", 3, 1, live=True, lease_until=None)
-    table.version, table.views = 2, {"paused": SessionView("paused", (ended, alive), 1)}
-    table.asked(2 * SECOND)
-    table.looks = 0
-
-    over = {owner for owner, _ in table.cache.over(2 * SECOND + 1)}
-    assert over == {"paused/1", f"paused/{epoch}"}
-    assert table.looks == looks
 
 
 class CountedLock:
@@ -273,21 +255,19 @@ class CountedLock:
         self._lock.release()
 
 
-@pytest.mark.parametrize(("fails", "looks"), [(False, 2), (True, 4)])
-def test_threads_when_they_wait_for_one_that_looks_share_the_next_look(
-    fails: bool, looks: int
-) -> None:
-    """Not that one, which had begun before they asked; and none that has failed."""
+@pytest.mark.parametrize(("fails", "looks"), [(False, 1), (True, 4)])
+def test_threads_when_they_wait_for_one_that_looks_share_its_look(fails: bool, looks: int) -> None:
+    """None shares one that has failed."""
     table, lock = Table(), CountedLock()
     table.cache._lock = lock  # type: ignore[assignment]
     table.go_on.clear()
     table.fails = fails
 
-    def ask(at_us: int) -> None:
+    def ask() -> None:
         with contextlib.suppress(OSError):
-            table.asked(at_us)
+            table.asked(2)
 
-    threads = [threading.Thread(target=ask, args=(2 * SECOND - n,)) for n in range(4)]
+    threads = [threading.Thread(target=ask) for _ in range(4)]
     threads[0].start()
     table.entered.wait()
     for thread in threads[1:]:

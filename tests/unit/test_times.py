@@ -19,7 +19,7 @@ from tubeq_spark.clock import (
     to_us,
     us_from_seconds,
 )
-from tubeq_spark.model.takes import Headroom, NewLease, is_mostly_left
+from tubeq_spark.model.takes import NewLease, TakeTimes, is_mostly_left
 
 UTC = dt.datetime(2026, 1, 1, 12, 0, 0, 123_457, tzinfo=dt.UTC)
 
@@ -104,13 +104,13 @@ def test_lease_when_three_quarters_are_left_is_mostly_left() -> None:
 
 
 def test_headroom_when_one_take_was_slow_expects_the_shorter_of_two() -> None:
-    headroom = Headroom()
-    headroom.took(50 * S)
-    assert (headroom.expected_us, headroom.last_us) == (0, 50 * S)
-    headroom.took(30 * S)
-    assert (headroom.expected_us, headroom.last_us) == (30 * S, 30 * S)
-    headroom.took(-5)
-    assert (headroom.expected_us, headroom.last_us) == (0, 0)
+    times = TakeTimes()
+    times.took(50 * S)
+    assert times.expected_us == 0
+    times.took(30 * S)
+    assert times.expected_us == 30 * S
+    times.took(-5)
+    assert times.expected_us == 0
     for _ in range(2):
-        headroom.took(10_000 * S)
-    assert headroom.expected_us == headroom.last_us == 300 * S
+        times.took(10_000 * S)
+    assert times.expected_us == 300 * S

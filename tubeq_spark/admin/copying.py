@@ -85,7 +85,7 @@ def copy(
         _require_apart(queue.opened, new)
         refuse_mounts(location)
         _reopen(queue, tubes, location.text)
-        queue.session.write_counters()
+        queue.session.beat_if_needed()
         # The state is read before the checks of tubes and tasks, so later changes make it differ.
         state = _state_of(queue, tubes)
         _require_all(queue, tubes)

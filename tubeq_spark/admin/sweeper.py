@@ -17,10 +17,9 @@ from tubeq_spark.admin.dead_files import CLOCKS, SYSTEM, DeadFiles, Tables
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
-from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.tables.counts import waiting
-from tubeq_spark.verbs.expire import end_due, release_dead
+from tubeq_spark.verbs.expire import DeadSessionJudge, end_due, release_dead
 from tubeq_spark.verbs.limits import forget_moments
 from tubeq_spark.verbs.maintain import compact, fold_kept_keys, remove_gone
 

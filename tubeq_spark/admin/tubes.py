@@ -24,12 +24,12 @@ from tubeq_spark.payloads.ddl import are_same, columns_of, without_not_null
 from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
-from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.engine import is_missing_table
 from tubeq_spark.storage.tables.registry import TubeRecord
 from tubeq_spark.storage.tables.schema import CHANGE_FEED, new_tube_table
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.verbs import maintain
+from tubeq_spark.verbs.expire import DeadSessionJudge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

@@ -6,7 +6,7 @@ The command line takes precedence over the environment, and the environment over
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,7 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
         validation.refuse("queue", settings, "a table of settings: [queue]")
     _refuse_unknown(found, ("location", "remote", "engine", "ttr"))
     # A file cannot contain the observer, which is a function.
-    _refuse_unknown(settings, [n for n in QueueConfig().names() if n != "observer"])
+    _refuse_unknown(settings, [f.name for f in fields(QueueConfig) if f.name != "observer"])
     for name in ("location", "remote", "engine"):
         if name in found:
             validation.text(name, found[name])

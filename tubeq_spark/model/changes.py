@@ -53,11 +53,11 @@ class Remove:
     """A row is removed.
 
     Attributes:
-        gone: A fresh segment for rows that the change feed must not show as acked; `None` for an ack.
+        dest: A fresh segment for rows that the change feed must not show as acked; `None` for an ack.
         event: The event for the change feed; `None` writes none. "ttl" follows the end of a lease or delay.
     """
 
-    gone: int | None = None
+    dest: int | None = None
     event: str | None = None
 
 
@@ -184,12 +184,3 @@ def errors_of(change: Change) -> Mapping[int, str] | None:
     if isinstance(change, GiveBack) and isinstance(change.error, Mapping):
         return change.error
     return None
-
-
-def segments_of(change: Change) -> list[int]:
-    """The fresh segments that rows move to."""
-    match change:
-        case Remove(gone):
-            return [] if gone is None else [gone]
-        case GiveBack() | Become() | Touch() | Renew() | Move():
-            return [change.dest]

@@ -10,7 +10,6 @@ different.
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import zlib
 from collections import Counter
 from dataclasses import dataclass
@@ -97,7 +96,7 @@ class Range:
 
 
 class Numbers:
-    """Allocates the numbers of one leased slot, below the bound in storage.
+    """Allocates the numbers of one leased slot, below the bound in storage. Its session's lock is held.
 
     Task ids and segments for moved rows come from two counters of the slot. Before numbers at or above the bound are
     used, the bound must be raised in storage; `needed` returns the new bound.
@@ -109,7 +108,6 @@ class Numbers:
         self.bound = bound
         self._next_task = start
         self._next_segment = start
-        self._lock = threading.Lock()
 
     def _after(self, task_id: int) -> int:
         # Within one millisecond ids of different slots are ordered by slot, not by time. So this begins with the next
@@ -129,13 +127,12 @@ class Numbers:
         Raises:
             StoreError: No ids are left.
         """
-        with self._lock:
-            first = max(self._next_task, tick_at(now_us), self._after(after))
-            require_ids(first + count - 1)
-            if first + count > self.bound:
-                return None
-            self._next_task = first + count
-            return Range(self.slot, first, count)
+        first = max(self._next_task, tick_at(now_us), self._after(after))
+        require_ids(first + count - 1)
+        if first + count > self.bound:
+            return None
+        self._next_task = first + count
+        return Range(self.slot, first, count)
 
     def segments(self, count: int, now_us: int) -> list[int] | None:
         """Reserve `count` segment numbers for moved rows; `None` if the bound is too low.
@@ -143,20 +140,18 @@ class Numbers:
         Raises:
             StoreError: No numbers are left.
         """
-        with self._lock:
-            first = max(self._next_segment, tick_at(now_us))
-            require_ids(first + count - 1)
-            if first + count > self.bound:
-                return None
-            self._next_segment = first + count
+        first = max(self._next_segment, tick_at(now_us))
+        require_ids(first + count - 1)
+        if first + count > self.bound:
+            return None
+        self._next_segment = first + count
         # `~` gives a negative number also for 0: ~id is -id - 1.
         return [~task_id_of(first + i, self.slot) for i in range(count)]
 
     def needed(self, count: int, now_us: int, after: int = -1) -> int:
         """The bound that `count` more numbers of either kind need."""
-        with self._lock:
-            first = max(self._next_task, self._next_segment, tick_at(now_us), self._after(after))
-            return first + count
+        first = max(self._next_task, self._next_segment, tick_at(now_us), self._after(after))
+        return first + count
 
 
 #: The number of hash values by which a put distinguishes sub-queues.

@@ -92,13 +92,6 @@ class SessionView:
             if not self.alive(now_us, skew_us, epoch)
         }
 
-    def may_come_back(self, now_us: int, skew_us: int = 0) -> bool:
-        """Whether any of these may get a new lease. A closed member does not, nor an epoch that is marked as dead."""
-        return any(
-            m.live and m.epoch > self.dead_epoch and not self.alive(now_us, skew_us, m.epoch)
-            for m in self.members
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:

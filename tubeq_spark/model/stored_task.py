@@ -1,14 +1,11 @@
-"""A task as it is stored, the new rows of a put, and the state machine of tasks.
-
-The tables of the state machine are pure data. The verbs, the conditions of statements (`storage.tables.tube_table`), the
-sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
-"""
+"""A task as it is stored, its changes by time, and the new rows of a put."""
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.clock import (
     due,
@@ -41,35 +38,6 @@ EVENTS: Final = (
 FAILING, WORKING = "failing", "working"
 
 
-class Transition(NamedTuple):
-    """One transition of the state diagram.
-
-    Attributes:
-        before: The effective states from which it starts.
-        after: The states to which it may lead.
-        by_holder: Whether only the session that holds the task may do it.
-    """
-
-    before: tuple[TaskState, ...]
-    after: tuple[TaskState, ...]
-    by_holder: bool = False
-
-
-#: By the verb; or by `ttl`, `ttr` or `delay` for a change by time.
-TRANSITIONS: Final[dict[str, Transition]] = {
-    "put": Transition((), (R, D)),
-    "take": Transition((R,), (T,)),
-    "ack": Transition((T,), (DONE,), by_holder=True),
-    "release": Transition((T,), (R, D, B), by_holder=True),
-    "touch": Transition((T,), (T,), by_holder=True),
-    "bury": Transition((R, T, D), (B,)),
-    "kick": Transition((B,), (R,)),
-    "delete": Transition((R, T, D, B), (DONE,)),
-    "ttl": Transition((R, B), (DONE,)),
-    "ttr": Transition((T,), (R, D, B)),
-    "delay": Transition((D,), (R,)),
-}
-
 #: The stored states, with the events that happen at `next_event`. A state with an event lasts until then, the ttl
 #: cannot end it before, and then the task is ready; if a lease has ended, perhaps buried.
 #: Done tasks are stored if the 1.5 dialect keeps them; only their ttl changes them by time.
@@ -86,13 +54,6 @@ def state_of(text: str) -> TaskState | None:
 def after_giving_back(attempts: int, max_attempts: int | None) -> TaskState:
     """The state after a release or the end of a lease: ready, or buried by `max_attempts`."""
     return B if max_attempts is not None and attempts >= max_attempts else R
-
-
-def of_ones_own(data: Any) -> Any:
-    """A copy of a payload with its own lists and dicts."""
-    if isinstance(data, dict):
-        return {key: of_ones_own(value) for key, value in data.items()}
-    return [of_ones_own(item) for item in data] if isinstance(data, list) else data
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +116,7 @@ class StoredTask:
 
     def _payload(self) -> Any:
         if not isinstance(self.data, str):
-            return of_ones_own(self.data)
+            return copy.deepcopy(self.data)
         try:
             return json_payload.decode(self.data)
         except json_payload.UnreadableError as error:

@@ -58,8 +58,6 @@ def take_request(
 MOST_TASKS = 1_000
 #: A period of unlimited length.
 _NEVER_US = 1 << 62
-#: A wait ends this many seconds late, so that no clock's rounding ends it before the moment.
-_LATER = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +100,6 @@ class Rate:
         return max(0, self.tasks - sum(moment > since_us for moment in moments))
 
 
-class NextBegin:
-    """The moment at which a rate lets a waiting take find a task, without any commit."""
-
-    def __init__(self) -> None:
-        """Know of no such moment."""
-        self.at_us: int | None = None
-
-    def seconds(self, now_us: int) -> float | None:
-        """The seconds until that moment; `None` if none is known."""
-        if self.at_us is None:
-            return None
-        return max(0, self.at_us - now_us) / US + _LATER
-
-
 @dataclass(frozen=True, slots=True)
 class UtubeMoments:
     """The moments at which the last leases of a sub-queue began.
@@ -151,7 +135,7 @@ def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[in
 
 #: A lease is extended only by what the expected duration of the commit exceeds this share of the ttr (one to this many).
 UNNOTICED: Final = 8
-#: The longest extension of a lease, in microseconds. Slower takes renew their leases.
+#: The longest extension of a lease, in microseconds.
 _LONGEST = 300 * US
 
 
@@ -180,34 +164,27 @@ def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -
     """Whether most of the ttr is left in a lease."""
     if next_event_us is None or ttr_us is None:
         return True
-    # A consumer gets at least three quarters of the ttr; otherwise the lease is renewed first.
+    # A consumer gets at least three quarters of the ttr; otherwise it takes again.
     return not due(next_event_us, now_us) and (next_event_us - now_us) * 4 >= ttr_us * 3
 
 
-class Headroom:
-    """The durations of the takes of one tube, by the queue's clock."""
+class TakeTimes:
+    """The durations of the takes of one tube, and the moment of the next one, by the queue's clock."""
 
     def __init__(self) -> None:
         """Begin without a measured take."""
         self._last_us = self._before_us = 0
+        #: The moment at which a rate lets a waiting take find a task, without any commit; `None` if none is known.
+        self.next_us: int | None = None
 
     def took(self, duration_us: int) -> None:
         """Record the time from a take's decision until it has the tasks."""
         self._before_us, self._last_us = self._last_us, max(0, duration_us)
 
-    def renewed(self, duration_us: int) -> None:
-        """Record the time for renewing the leases of the last take, if it is longer than that of the take."""
-        self._last_us = max(self._last_us, duration_us)
-
     @property
     def expected_us(self) -> int:
         """The expected time of the next take: the shorter of the last two."""
         return min(self._last_us, self._before_us, _LONGEST)
-
-    @property
-    def last_us(self) -> int:
-        """The time of the last take, for a step that follows it at once."""
-        return min(self._last_us, _LONGEST)
 
 
 def segments_of_group(

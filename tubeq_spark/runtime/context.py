@@ -11,15 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.clock import US, Clock, SystemClock, to_us
+from tubeq_spark.clock import Clock, SystemClock, to_us
 from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import missing, reason_of
-from tubeq_spark.model.takes import Headroom, NextBegin
+from tubeq_spark.model.takes import TakeTimes
 from tubeq_spark.model.tube_types import BUILT_IN, Driver, order_of
 from tubeq_spark.runtime.events import DONE, Counters, TubeEvents
 from tubeq_spark.runtime.held_tasks import HeldTasks, UnknownTakes
-from tubeq_spark.runtime.session import Session
-from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+from tubeq_spark.runtime.session import ExpiredSessionCache, Session
 from tubeq_spark.storage.commit_loop import CommitLoop
 from tubeq_spark.storage.engine import Engine, is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.location import SESSIONS, TUBES
@@ -159,7 +158,8 @@ class QueueContext:
         self.unknown_takes = UnknownTakes(clock)
         # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
         # often, because it has the time.
-        self.lapsed = ExpiredSessionCache(session, version, round(2 * config.session_check * US))
+        interval = 2 * config.session_check
+        self.lapsed = ExpiredSessionCache(session, version, clock.monotonic, interval)
         #: The tube types that this queue object knows, by name.
         self.drivers = dict(BUILT_IN)
         self.used = UsedTubes()
@@ -268,12 +268,10 @@ class TubeContext:
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents
-    #: The time that the last takes needed.
-    headroom: Headroom = field(default_factory=Headroom)
+    #: The times of takes.
+    times: TakeTimes = field(default_factory=TakeTimes)
     #: How many attempts of takes lost a conflict.
     lost_takes: int = 0
-    #: When takes that found nothing may find something.
-    next_begin: NextBegin = field(default_factory=NextBegin)
     #: Read and write the table.
     reader: TubeReader = field(init=False)
     writer: TubeWriter = field(init=False)

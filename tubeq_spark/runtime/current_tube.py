@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tubeq_spark.clock import SystemClock
@@ -67,14 +68,10 @@ class CurrentTube:
         Raises:
             TubeMovedError: The tube was moved to another place. The other errors are those of `read`.
         """
-
-        def here(ctx: TubeContext) -> T:
-            ctx.require_here()
-            return verb(ctx)
-
         ctx = self.ctx
+        write = partial(self._of_newest, verb, writes=True)
         # The span is made before the verb ends: after its end an interrupt would lose its result.
-        traced = ctx.queue.traces.of_verb(ctx.record, name, lambda: self._of_newest(here))
+        traced = ctx.queue.traces.of_verb(ctx.record, name, write)
         return ctx.queue.uninterrupted(traced, on_spark=on_spark, then=ctx.events.notify)
 
     def read(self, verb: Callable[[TubeContext], T], *, on_spark: bool = False) -> T:
@@ -91,10 +88,12 @@ class CurrentTube:
             lambda: self._of_newest(verb), on_spark=on_spark, then=self.ctx.events.notify
         )
 
-    def _of_newest(self, verb: Callable[[TubeContext], T]) -> T:
+    def _of_newest(self, verb: Callable[[TubeContext], T], *, writes: bool = False) -> T:
         def of_newest() -> T:
             newest = self.newest()
             newest.require_there()
+            if writes:
+                newest.require_here()
             return verb(newest)
 
         self.ctx.queue.require_running()
@@ -185,18 +184,16 @@ class CurrentTube:
 # -- group commit ------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Entry(Generic[Request, Result]):
-    __slots__ = ("done", "error", "leads", "request", "result", "woken")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.result: Result | None = None
-        self.error: BaseException | None = None
-        self.done = False
-        #: Whether its thread runs the next group.
-        self.leads = False
-        #: Set when it is done, or leads.
-        self.woken = threading.Event()
+    request: Request
+    #: Set when it is done, or leads.
+    woken: threading.Event
+    result: Result | None = None
+    error: BaseException | None = None
+    done: bool = False
+    #: Whether its thread runs the next group.
+    leads: bool = False
 
 
 class GroupCommit(Generic[Request, Result]):
@@ -219,7 +216,7 @@ class GroupCommit(Generic[Request, Result]):
 
     def submit(self, request: Request) -> Result:
         """Run a request, alone or in a group, and return its result."""
-        entry: _Entry[Request, Result] = _Entry(request)
+        entry: _Entry[Request, Result] = _Entry(request, threading.Event())
         with self._list:
             self._waiting.append(entry)
             entry.leads, self._is_led = not self._is_led, True

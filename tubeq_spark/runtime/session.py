@@ -1,11 +1,13 @@
-"""The session of a queue object: its lease, its heartbeat, and the ids of its tasks."""
+"""The session of a queue object: its lease, its heartbeat, and the ids of its tasks; and whose sessions are over."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
@@ -16,7 +18,7 @@ from tubeq_spark.model.membership import Member, MemberName, SessionView, SlotLe
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.runtime.events import Counters
@@ -28,6 +30,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 #: Seconds from the last heartbeat of a session until its tasks are released.
 DEFAULT_TTR = 60.0
+#: For so many seconds a new session may be unknown, if the check for a new version is cheap.
+_YOUNG = 1.0
 #: Changed counters are written about this often, also if the lease is longer.
 _BEAT_MOST = 30.0
 
@@ -73,8 +77,6 @@ class Session:
         self._seq = 0
         #: Whether this queue object has a row in the session that it has not left.
         self.registered = False
-        #: Whether nothing was ever written: nobody can have found it dead then.
-        self._is_new = True
         #: Whether other queue objects may have joined the session.
         self.announced = False
         self._kept = False
@@ -86,7 +88,7 @@ class Session:
         self._beats = False
         member = self.member[:8]
         #: The heart refers to this session but not to the queue object, so that that can be collected.
-        self.heart = Heart(f"tubeq-heartbeat-{member}", self._beat_if_needed, self._rhythm)
+        self.heart = Heart(f"tubeq-heartbeat-{member}", self.beat_if_needed, self._rhythm)
         #: Does the work after a beat: on a slow storage it must not delay the next beat until the lease has ended.
         self.helper = Heart(f"tubeq-beside-heartbeat-{member}", self._look_after, self._rhythm)
 
@@ -103,23 +105,20 @@ class Session:
     def hold(self) -> str:
         """Make sure of a lasting lease before a take, and return the owner to write.
 
-        No commit in the first half of a lease; otherwise one, and two if the session was found dead. Without
-        this, tasks that are taken late in a lease could be lost before the next beat.
+        No commit in the first half of a lease; otherwise one. Without this, tasks that are taken late in a lease
+        could be lost before the next beat.
         """
         with self._lock:
             now_us, half_us = self._now(), limited_us(self.ttr) // 2
             # Less than half of the lease is left.
-            if self._is_new or self._lapsed(now_us + half_us - 1):
+            if due(self._lease_until, now_us + half_us - 1):
                 self._go_on(now_us)
             self.start_beating()
             return self.owner
 
     def lasts(self) -> bool:
         """Whether its lease has not ended, as far as is known. Nothing is read."""
-        return not self._lapsed(self._now())
-
-    def _lapsed(self, now_us: int) -> bool:
-        return self._lease_until is not None and now_us >= self._lease_until
+        return not due(self._lease_until, self._now())
 
     def _row(self, now_us: int, *, live: bool) -> Member:
         self._seq += 1
@@ -128,43 +127,21 @@ class Session:
         return Member(str(self.uuid), self.member, self.epoch, self._seq, live, until, calls)
 
     def _go_on(self, now_us: int) -> None:
-        """Write a lease; if it had ended, only if nobody has found the session dead."""
-        if self._is_new or not self._lapsed(now_us):
-            self._beat(now_us)
-        elif not self._renew(now_us):
+        """Write a lease. If somebody has found the session dead, begin a new epoch."""
+        while not self._renew(now_us):
             self._begin_anew(now_us)
-
-    def _beat(self, now_us: int, *, live: bool = True) -> Member:
-        row, former = self._row(now_us, live=live), self._lease_until
-        known = self.registered
-        self.sessions.beat(row, now_us)
-        self._wrote(row)
-        # The write may have taken so long that another process marked this session as dead before.
-        if live and known:
-            late = due(former, self._now())
-            if not self._renew(self._now()) if late else self._is_dead():
-                self._begin_anew(self._now())
-        return row
-
-    def _is_dead(self) -> bool:
-        """Whether a host with a clock ahead of ours has found this session dead, and would release its tasks."""
-        view = self._view(self.uuid)
-        return view is not None and view.dead_epoch >= self.epoch
 
     def _view(self, session: UUID) -> SessionView | None:
         return self.sessions.views(str(session)).get(str(session))
 
     def _renew(self, now_us: int) -> bool:
+        """Write a lease; False if somebody has found the session dead."""
         row = self._row(now_us, live=True)
         renewed = self.sessions.renew(row, now_us)
         if renewed:
-            self._wrote(row)
+            self.registered, self._lease_until = True, row.lease_until
+            self._counters.written(row.calls)
         return renewed
-
-    def _wrote(self, row: Member) -> None:
-        self.registered, self._is_new = True, False
-        self._lease_until = row.lease_until
-        self._counters.written(row.calls)
 
     def _begin_anew(self, now_us: int) -> None:
         # All tasks of the old epoch are lost to this session, also those that are not yet released.
@@ -180,7 +157,6 @@ class Session:
             last = 0 if view is None else max(view.epoch, view.dead_epoch)
             self.epoch = max(self.epoch, last) + 1
         self.registered = False
-        self._beat(now_us)
 
     # -- heartbeat ----------------------------------------------------------------------------
 
@@ -199,12 +175,8 @@ class Session:
         if not self._stop.is_set():
             self.after_beat()
 
-    def write_counters(self) -> None:
-        """Write counters that have changed. At most one commit."""
-        self._beat_if_needed()
-
-    def _beat_if_needed(self) -> None:
-        """Renew the lease while tasks are held, and write counters that have changed."""
+    def beat_if_needed(self) -> None:
+        """Renew the lease while tasks are held, and write counters that have changed. At most one commit."""
         with self._lock:
             if self._stop.is_set():
                 return
@@ -221,8 +193,7 @@ class Session:
             self.ttr = ttr
             try:
                 if self.registered:
-                    self.hold()
-                    self._beat(self._now())
+                    self._go_on(self._now())
             finally:
                 # The lease of the new length may be written even if this fails.
                 self.heart.change_rhythm()
@@ -282,8 +253,6 @@ class Session:
 
     def others_alive(self) -> bool:
         """Whether another queue object keeps this session alive."""
-        if self._is_new:
-            return False
         view = self._view(self.uuid)
         return view is not None and any(
             m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), self.skew_us)
@@ -298,7 +267,9 @@ class Session:
         with self._lock:
             try:
                 if self.registered or self._counters.unwritten():
-                    row = self._beat(self._now(), live=False)
+                    now_us = self._now()
+                    row = self._row(now_us, live=False)
+                    self.sessions.beat(row, now_us)
                     self._counters.begin_anew(row.calls)
                     self.member = self._new_member()
                 self.registered = self.announced = False
@@ -308,12 +279,11 @@ class Session:
                 self._lease_until = 0
 
     def hand_over(self, ttr: float) -> None:
-        """Write a last lease of `ttr` seconds, and the counters. At most 2 commits."""
+        """Write a last lease of `ttr` seconds, and the counters. One commit."""
         with self._lock:
             former, self.ttr = self.ttr, ttr
             try:
-                self.hold()
-                self._beat(self._now())
+                self._go_on(self._now())
             except BaseException:
                 self.ttr = former
                 raise
@@ -368,3 +338,80 @@ class Session:
 
     def _now(self) -> int:
         return to_us(self._clock.now())
+
+
+# -- the sessions of others --------------------------------------------------------------
+
+
+class ExpiredSessionCache:
+    """Whose sessions are over, as a queue object has read it. Thread-safe.
+
+    A known lease cannot end before its time, so the sessions need not be read again until then. But a session
+    that has just begun is not known yet, and one that is over may renew its lease until somebody marks it as
+    dead. So the sessions are read again when a known lease has ended, and also if their table has a new
+    version, which is checked once in a second. If the check costs as much as a read, the sessions are read once in
+    `interval` seconds instead.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        version: Callable[[], int | None],
+        monotonic: Callable[[], float],
+        interval: float,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            session: The session of this queue object.
+            version: Returns the newest version of the table of sessions, if it is cheap to get; else `None`.
+            monotonic: Returns seconds that never go back.
+            interval: The least seconds between two reads, if no known lease has ended and a check of the version
+                costs as much as a read. Otherwise it is a second.
+        """
+        self._session, self._version = session, version
+        self._monotonic, self._interval = monotonic, interval
+        self._lock = threading.Lock()
+        #: When the last check or read that succeeded has ended.
+        self._seen_at = -math.inf
+        self._seen: int | None = None
+        #: The owners whose leases had ended by then, with these ends; and the end of the next lease, if one ends.
+        self._over: Sequence[tuple[str, int]] = ()
+        self._next_us: int | None = None
+        #: By tube: the ended owners whose tasks were searched and released there last.
+        self.looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
+
+    def owners(self, now_us: int) -> tuple[str, ...]:
+        """Owners whose leases have ended, as far as known; their tasks are ready."""
+        return tuple(sorted(owner for owner, _ in self.over(now_us)))
+
+    def over(self, now_us: int) -> frozenset[tuple[str, int]]:
+        """Ended owners with the ends of their leases; they may get a new lease."""
+        with self._lock:
+            self._look(now_us)
+            own = self._session.owner
+            return frozenset((owner, until) for owner, until in self._over if owner != own)
+
+    def _look(self, now_us: int) -> None:
+        """Read the sessions again, unless the known ones are new enough."""
+        age, is_due = self._monotonic() - self._seen_at, due(self._next_us, now_us)
+        if not is_due and age < min(_YOUNG, self._interval):
+            return
+        version = self._version()
+        if not is_due and version is None and age < self._interval:
+            return
+        # The version is from before the read, so later commits cause one more read.
+        if is_due or version is None or version != self._seen:
+            self._read(now_us)
+        self._seen, self._seen_at = version, self._monotonic()
+
+    def _read(self, now_us: int) -> None:
+        views, skew_us = self._session.sessions.views().values(), self._session.skew_us
+        ends = [
+            member.lease_until + skew_us
+            for view in views
+            for member in view.members
+            if member.lease_until is not None and member.alive(now_us, skew_us)
+        ]
+        self._over = [over for view in views for over in view.over(now_us, skew_us).items()]
+        self._next_us = min(ends, default=None)

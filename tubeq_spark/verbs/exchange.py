@@ -1,15 +1,16 @@
 """exchange: ack tasks and take the next ones, in one commit.
 
 Acks and takes of threads wait in one group while a commit runs (`together`). One commit then holds acks and takes if
-commits are native, and the tube has neither sub-queues nor a change feed. Otherwise acks, takes and takes of batches
-commit separately. The acks come first. If one of the calls is refused, nothing was done, and
+commits are native, and the tube has neither sub-queues nor a change feed. Otherwise acks and takes commit separately,
+and each take of a batch always does. The acks come first. If one of the calls is refused, nothing was done, and
 acks and takes are decided separately, so that only this call fails. If the commit is unknown, it is unknown to all calls.
 """
 
 from __future__ import annotations
 
 import logging
-from itertools import count, islice
+from functools import partial
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
@@ -18,11 +19,12 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.settle import ack, ack_group, held
 from tubeq_spark.verbs.take import Take, take_group
+from tubeq_spark.verbs.wait import with_time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.held_tasks import Taken
     from tubeq_spark.storage.statement import Affected
 
@@ -32,18 +34,18 @@ Request = TypeVar("Request")
 _TRIES = 2
 
 
-def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Taken | None:
+def exchange(current: CurrentTube, ids: Sequence[int], request: TakeRequest) -> Taken | None:
     """Ack tasks and take the next ones in one commit; return the taken tasks, which are not handed out yet.
 
     If nothing can be taken at once, or other commits come first, the ack is a commit of its own, and nothing is taken.
     """
-    done = _as_one(ctx, [[*ids]], [request], fails=StoreError)
+    done = _as_one(current, [[*ids]], [request], fails=StoreError)
     if done is None:
-        ack(ctx, ids)
+        ack(current.ctx, ids)
         return None
     _, (taken,) = done
     if isinstance(taken, Exception):
-        log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=taken)
+        log.warning("tube %s: acked, and nothing taken", current.ctx.record.name, exc_info=taken)
         return None
     return taken
 
@@ -51,27 +53,24 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
 # -- acks and takes of threads ---------------------------------------------------------------------
 
 
-def together(ctx: TubeContext, requests: Sequence[list[int] | TakeRequest]) -> list[Any]:
+def together(current: CurrentTube, requests: Sequence[list[int] | TakeRequest]) -> list[Any]:
     """Ack and take for several calls, by as few commits as possible; the tasks or the error of each call."""
+    ctx, take = current.ctx, partial(take_group, current)
     acks = [request for request in requests if isinstance(request, list)]
     takes = [request for request in requests if isinstance(request, TakeRequest)]
     batches = [request for request in takes if request.as_batch]
     takes = [request for request in takes if not request.as_batch]
-    ids = [task_id for some in acks for task_id in some]
-    may_be_one = (
-        acks
-        and takes
-        and len(set(ids)) == len(ids)
-        and not (
-            ctx.tube_type.subqueues
-            or ctx.table.change_feed
-            or ctx.queue.engine.committing_jvm() is not None
-        )
+    may_be_one = not (
+        ctx.tube_type.subqueues
+        or ctx.table.change_feed
+        or ctx.record.paused
+        or ctx.queue.engine.committing_jvm() is not None
     )
-    done = _as_one(ctx, acks, takes) if may_be_one else None
+    done = _as_one(current, acks, takes) if acks and takes and may_be_one else None
     if done is None:
-        done = _apart(ctx, ack_group, acks), _apart(ctx, take_group, takes)
-    acked, taken, leased = map(iter, (*done, _apart(ctx, take_group, batches)))
+        done = _apart(partial(ack_group, ctx), acks), _apart(take, takes)
+    leased = chain.from_iterable(_apart(take, [batch]) for batch in batches)
+    acked, taken = map(iter, done)
     return [
         next(acked if isinstance(request, list) else leased if request.as_batch else taken)
         for request in requests
@@ -79,7 +78,7 @@ def together(ctx: TubeContext, requests: Sequence[list[int] | TakeRequest]) -> l
 
 
 def _as_one(
-    ctx: TubeContext,
+    current: CurrentTube,
     acks: Sequence[list[int]],
     takes: Sequence[TakeRequest],
     *,
@@ -91,7 +90,9 @@ def _as_one(
         The acked tasks of each ack, and the taken ones of each take, or its error; `None` if nothing was done, because
         no task is ready, other commits came first, or a call is refused.
     """
-    ids = [task_id for some in acks for task_id in some]
+    ctx, ids = current.ctx, [task_id for some in acks for task_id in some]
+    if len(set(ids)) < len(ids):
+        return None
     take, attempts = Take(ctx, takes), count(1)
 
     def decide() -> Plan[tuple[list[Task], Sequence[Taken | None]] | None]:
@@ -123,20 +124,22 @@ def _as_one(
         return None
     ctx.table_lock.wake_takes()
     tasks, took = iter(done[0]), done[1]
+
+    def lasting(takes: Sequence[TakeRequest]) -> Sequence[Taken | None]:
+        return with_time_left(current, ctx, took) or take_group(current, takes)
+
     # The acks are committed, so their calls must not fail.
-    taken = _apart(ctx, lambda ctx, takes: take_group(ctx, takes, took), takes)
+    taken = _apart(lasting, takes)
     return [list(islice(tasks, len(some))) for some in acks], taken
 
 
 def _apart(
-    ctx: TubeContext,
-    run: Callable[[TubeContext, Sequence[Request]], Sequence[Any]],
-    requests: Sequence[Request],
+    run: Callable[[Sequence[Request]], Sequence[Any]], requests: Sequence[Request]
 ) -> Sequence[Any]:
     """Run the calls of one kind. An error is the result of all of them, and of no call of the other kind."""
     if not requests:
         return []
     try:
-        return run(ctx, requests)
+        return run(requests)
     except Exception as error:  # noqa: BLE001  (each call gets it)
         return [error] * len(requests)

@@ -17,7 +17,6 @@ from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lea
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.stored_task import TIMERS, StoredTask
 from tubeq_spark.runtime.events import DONE
-from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.rows import DueGroup, whole_segments
@@ -25,9 +24,11 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.session import Session
     from tubeq_spark.storage.statement import Affected
 
 #: The most groups of due rows, lease segments, or owners of one pass.
@@ -192,35 +193,76 @@ def release_taken(
     return count
 
 
-def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
-    """Release the tasks of dead sessions in this tube.
+class DeadSessionJudge:
+    """Judges owners at one moment. It reads the sessions once, for the first owner."""
+
+    def __init__(
+        self, session: Session, now_us: int, views: Mapping[str, SessionView] | None = None
+    ) -> None:
+        """Judge for a queue object.
+
+        Args:
+            session: Its own session, which is alive.
+            now_us: The moment.
+            views: The sessions, if they were read already.
+        """
+        self._session = session
+        self._now_us = now_us
+        self._views = views
+        self._dead: set[str] = set()
+
+    def is_dead(self, owner: str) -> bool:
+        """Whether an owner (session and epoch) has the dead mark, or gets it now.
+
+        The sessions that were read may be old, and lack a session that has just begun. They only save a
+        commit: an owner that is not seen alive is marked by a statement that reads the rows of its session
+        in its own transaction, and does not mark a living one. At most one commit.
+        """
+        if owner == self._session.owner:
+            return False
+        if owner not in self._dead and self._is_marked(owner):
+            self._dead.add(owner)
+        return owner in self._dead
+
+    def _is_marked(self, owner: str) -> bool:
+        session = self._session
+        if self._views is None:
+            self._views = session.sessions.views()
+        name, _, epoch_text = owner.partition("/")
+        epoch, view = int(epoch_text), self._views.get(name)
+        if view is not None:
+            if epoch <= view.dead_epoch:
+                return True
+            if view.alive(self._now_us, session.skew_us, epoch):
+                return False
+        return session.sessions.mark_dead(name, epoch, self._now_us, session.skew_us)
+
+
+def end_dead_sessions(ctx: TubeContext) -> int:
+    """Release the tasks of dead sessions in this tube; return the number of tasks.
+
+    It does nothing if this queue object has checked the tube less than `config.session_check` seconds ago.
+    """
+    queue = ctx.queue
+    now_us, interval = queue.now_us(), limited_us(queue.config.session_check)
+    last = queue.checked.get(ctx.record.id)
+    if last is not None and last <= now_us < last + interval:
+        return 0
+    queue.checked[ctx.record.id] = now_us
+    # A call that finds no task must know whether the tube still exists.
+    ctx.require_there(look=True)
+    return release_dead_owners(ctx, now_us)
+
+
+def release_dead_owners(ctx: TubeContext, now_us: int) -> int:
+    """Release the tasks of sessions that are dead at a moment; return the number of tasks.
 
     First a session that is not known to be alive is marked dead, by one commit that conflicts with a renewal of
     its lease. Then one more commit releases its tasks. If this is interrupted in between, the mark stays, and the
     next check releases them.
-
-    Args:
-        ctx: The tube.
-        at_us: The moment at which sessions are judged. `None` is now, and does nothing if this queue object has
-            checked the tube less than `config.session_check` seconds ago.
-        there: Whether to look for the tombstone of the tube first.
-
-    Returns:
-        The number of tasks released.
     """
     queue = ctx.queue
-    now_us = queue.now_us() if at_us is None else at_us
-    interval = limited_us(queue.config.session_check)
-    last = queue.checked.get(ctx.record.id)
-    if at_us is None and last is not None and last <= now_us < last + interval:
-        return 0
-    if there:
-        # A call that finds no task must know whether the tube still exists.
-        queue.checked[ctx.record.id] = now_us
-        ctx.require_there(look=True)
     owners = [owner for owner in ctx.reader.owners(_MOST) if owner != queue.session.owner]
-    if not owners:
-        return 0
     return release_dead(ctx, owners, DeadSessionJudge(queue.session, now_us))
 
 

@@ -277,11 +277,8 @@ def _behind(tasks: int, of: str) -> str:
     """The reason of a task behind so many others."""
     if tasks < 1:
         return _NEXT
-    return (
-        f"waits: 1 task{of} comes before it"
-        if tasks == 1
-        else f"waits: {tasks:,} tasks{of} come before it"
-    )
+    come = f"task{of} comes" if tasks == 1 else f"tasks{of} come"
+    return f"waits: {tasks:,} {come} before it"
 
 
 def _first_line(error: str) -> str:

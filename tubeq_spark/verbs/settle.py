@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tubeq_spark.errors import ConflictError, NotTakenError, TaskNotFoundError
 from tubeq_spark.model import validation
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
+    #: Makes the change of tasks of a tube, at a moment.
+    ChangeOf: TypeAlias = Callable[[TubeContext, int, Sequence[StoredTask]], Change]
+
 log = logging.getLogger(__name__)
 
 #: The most tasks of one commit of `delete_where`.
@@ -75,7 +78,7 @@ class Verb:
     """
 
     name: str
-    change: Callable[[TubeContext, int, Sequence[StoredTask]], Change]
+    change: ChangeOf
     event: str
     states: Sequence[TaskState] = tuple(TaskState)
     stays: TaskState | None = None
@@ -89,18 +92,20 @@ def _deletion(ctx: TubeContext, *_: object) -> Remove:
     return Remove(fresh(ctx), "delete") if ctx.table.change_feed else Remove()
 
 
-def _kicked(ctx: TubeContext, now_us: int, _: object) -> GiveBack:
-    return GiveBack(fresh(ctx), TaskState.READY, attempts=0, event="kick", now_us=now_us)
+def _given_back(state: TaskState, **how: Any) -> ChangeOf:
+    """A change to a state without a holder; `how` has other attributes of `GiveBack`."""
+    return lambda ctx, now_us, _: GiveBack(fresh(ctx), state, now_us=now_us, **how)
 
 
 def _renewed(ctx: TubeContext, now_us: int, _: object) -> Renew:
-    lease = NewLease(ctx.queue.session.owner, now_us, ctx.headroom.expected_us)
+    lease = NewLease(ctx.queue.session.owner, now_us, ctx.times.expected_us)
     return Renew(fresh(ctx), lease)
 
 
 _NOT_DONE = [state for state in TaskState if state is not TaskState.DONE]
 ACK = Verb("ack", lambda *_: Remove(), "ack", by_holder=True)
 DELETE = Verb("delete", _deletion, "delete")
+_kicked = _given_back(TaskState.READY, attempts=0, event="kick")
 KICK = Verb("kick", _kicked, "kick", states=[TaskState.BURIED])
 #: A renewal changes neither the ttrs nor the ttls.
 RENEW = Verb("renew", _renewed, "", by_holder=True, keeps=True)
@@ -117,10 +122,7 @@ def release(how: Release) -> Verb:
 
 def give_back(error: ErrorTexts | None = None) -> Verb:
     """Let tasks become ready as if they had not been taken. An error is kept all the same."""
-
-    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
-        return GiveBack(fresh(ctx), TaskState.READY, untaken=True, error=error, now_us=now_us)
-
+    change = _given_back(TaskState.READY, untaken=True, error=error)
     return Verb("give_back", change, "release", by_holder=True)
 
 
@@ -135,10 +137,7 @@ def touch(increment_us: int) -> Verb:
 
 def bury(error: ErrorTexts | None = None, *, by_holder: bool = False) -> Verb:
     """Bury tasks; those that are already buried do not change."""
-
-    def change(ctx: TubeContext, now_us: int, _: object) -> Change:
-        return GiveBack(fresh(ctx), TaskState.BURIED, event="bury", error=error, now_us=now_us)
-
+    change = _given_back(TaskState.BURIED, event="bury", error=error)
     return Verb(
         "bury", change, "bury", _NOT_DONE, TaskState.BURIED, by_holder=by_holder, compacts=True
     )

@@ -65,6 +65,8 @@ class HeldBatch:
         #: The number of tasks that this batch has not settled.
         self._left = taken.count
         self.is_left = taken.count > 0
+        #: How many tasks its releases have buried.
+        self.buried = 0
 
     @property
     def _ctx(self) -> TubeContext:
@@ -89,7 +91,7 @@ class HeldBatch:
         """
         ctx = self._ctx
         # Only a release leaves it to the attempts whether a task is buried.
-        worn = len(self.worn(named)) if verb.name == "release" else 0
+        worn = self._worn(named) if verb.name == "release" else 0
         settled, change = self._commit(verb, named)
         if named is None and settled < self._left:
             known, found = self._segments, ctx.reader.lease_segments(self.take_id, self.owner)
@@ -100,6 +102,7 @@ class HeldBatch:
         if verb.event:
             ctx.events.count(verb.event, settled)
         ctx.events.count("bury", worn)
+        self.buried += worn
         if isinstance(change, Renew):
             self.until = change.lease.end(self._ttr)
         elif isinstance(change, Touch) and named is None:
@@ -123,12 +126,12 @@ class HeldBatch:
         """The ids of the remaining tasks, in their order."""
         return self._ctx.reader.ids(self._held, order=["task_id"])
 
-    def worn(self, named: Collection[int] | None) -> set[int]:
-        """The tasks among the remaining or the named ones that have used up their attempts."""
+    def _worn(self, named: set[int] | None = None) -> int:
+        """The number of the remaining or the named tasks that have used up their attempts."""
         if self._ctx.table.max_attempts is None:
-            return set()
-        worn = set(self._ctx.reader.ids(self._held & self._ctx.table.is_worn()))
-        return worn if named is None else worn.intersection(named)
+            return 0
+        worn = self._ctx.reader.ids(self._held & self._ctx.table.is_worn())
+        return len(worn) if named is None else len(named & {*worn})
 
     def _commit(
         self,
@@ -213,7 +216,7 @@ class HeldBatch:
         try:
             # This batch can settle no task any more, so those with longer leases are released.
             end_due(ctx, ctx.queue.now_us())
-            worn = len(self.worn(None))
+            worn = self._worn()
             with suppress(NotTakenError):
                 released, _ = self._commit(release(Release()), None, at_the_end=True)
                 ctx.events.count("release", released)

@@ -3,8 +3,7 @@
 A take happens in the order of this file. `take_group` takes for the calls that share a commit. `Take.plan` makes sure of
 the session's lease, reads the limits of the tube (`limits`), chooses the first tasks that these allow, and divides them
 among the calls. One statement names the chosen tasks, and moves all of them or none: if another commit has changed one,
-the take is decided again. If the commit was slow, the leases are renewed; if some have ended, the calls take again
-(`wait`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
+the take is decided again. If the commit was slow, the tasks go back, and the calls take again (`wait`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
 buries them, and the choice is made again.
 
 If a take is interrupted before its commit, nothing has changed. After it, the tasks belong to the session until their
@@ -19,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.takes import NewLease, segments_of_group
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -53,38 +54,36 @@ SMALL_TAKE = 16
 _LOOK_AHEAD = 1_000
 #: After this many commits that release or bury tasks, an attempt counts as a conflict.
 _MOST_COMMITS_BEFORE = 3
-#: If leases have ended after the commit, the calls take again; they take at most so often in all, then they find none.
+#: If the tasks do not last after the commit, the calls take again; they take at most so often in all, then they find none.
 _MOST_TAKES = 3
 #: The type of the numbers of calls.
 _CALL = pa.int32()
 
 
-def take_group(
-    ctx: TubeContext, requests: Sequence[TakeRequest], taken: Sequence[Taken | None] | None = None
-) -> Sequence[Taken | None]:
-    """Take for several calls at once, in their order. If leases end before they return, all of them take again.
+def take_group(current: CurrentTube, requests: Sequence[TakeRequest]) -> Sequence[Taken | None]:
+    """Take for several calls at once, in their order; nothing while the tube is paused.
+
+    If the commit was slow, or the record of the tube has changed since, all of them take again.
 
     Args:
-        ctx: The tube.
-        requests: The requests of the calls, all for batches or none.
-        taken: What an earlier commit has taken for them; `None` takes now.
+        current: The tube.
+        requests: The requests of the calls; one for a batch is alone.
 
     Returns:
         The tasks of each call, which are remembered; `None` for a call that found none.
+
+    Raises:
+        TubeMovedError: The tube was moved to another place.
     """
-    lasting: Sequence[Taken | None] | None = None
-    for _ in range(_MOST_TAKES):
-        lasting = with_time_left(ctx, taken or Take(ctx, requests).run())
-        if lasting is not None:
+    for rest in reversed(range(_MOST_TAKES)):
+        ctx = current.newest()
+        if ctx.record.paused:
+            ctx.require_here()
             break
-        taken = None
-    for held in filter(None, lasting or ()):
-        if held.rows is None:
-            ctx.queue.held_tasks.add_batch(held.take_id, held.until)
-            ctx.events.count("take", held.count)
-        else:
-            ctx.queue.held_tasks.add(ctx.record.id, held.rows, held.size)
-    return lasting or [None] * len(requests)
+        found = with_time_left(current, ctx, Take(ctx, requests).run(), is_last=not rest)
+        if found is not None:
+            return found
+    return [None] * len(requests)
 
 
 # -- one commit -----------------------------------------------------------------------------------
@@ -94,15 +93,15 @@ class Take:
     """One take for several calls at once, over all its attempts. The first call gets the first tasks."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls, all for batches or none."""
+        """Take for some calls, or for one batch."""
         self._ctx = ctx
         self._requests = requests
-        self._as_batches = requests[0].as_batch
+        self._as_batch = requests[0].as_batch
         self._columns = COLUMNS
-        if self._as_batches:
+        if self._as_batch:
             order = ctx.table.order_column
             self._columns = named("segment", "task_id", "state", "utube", "ttr", order)
-        #: The rows of the newest choice; none for batches.
+        #: The rows of the newest choice; none for a batch.
         self._rows: list[StoredTask] = []
         #: Whether every call asks for more than `SMALL_TAKE` tasks.
         self._is_large = all(request.count > SMALL_TAKE for request in requests)
@@ -179,7 +178,7 @@ class Take:
         requests = self._requests
         if limits is not None:
             # When the first sub-queue that waits because of its rate may go on.
-            self._ctx.next_begin.at_us = min(limits.waiting_for_rate.values(), default=None)
+            self._ctx.times.next_us = min(limits.waiting_for_rate.values(), default=None)
             requests = within(requests, limits.tasks_left)
         if not any(request.count for request in requests):
             return None
@@ -271,7 +270,7 @@ class Take:
 
     def _bury_unreadable(self, chosen: pa.Table, now_us: int) -> bool:
         """Bury chosen tasks that Python cannot read; whether there are some. A batch may contain them."""
-        if self._as_batches:
+        if self._as_batch:
             return False
         ctx = self._ctx
         self._rows = stored_tasks(chosen)
@@ -291,8 +290,8 @@ class Take:
         counts = Counter(call_of.to_pylist()) if len(self._requests) > 1 else {0: tasks.num_rows}
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self._take_ids = list(take_ids.values())
-        # The small takes of one commit share the lease segment of the first of them, but batches do not.
-        small = [n for n in take_ids if not self._as_batches and counts[n] <= SMALL_TAKE]
+        # The small takes of one commit share the lease segment of the first of them, but a batch does not.
+        small = [n for n in take_ids if not self._as_batch and counts[n] <= SMALL_TAKE]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
         take_id_of, segment_of = _of_calls(take_ids, call_of), _of_calls(segments, call_of)
         begins_us, increments = None, GateIncrements()
@@ -302,7 +301,7 @@ class Take:
             increments = limits.increments(counted(tasks.column("utube")) if has_utubes else {})
         if begins_us is None:
             begins_us = ctx.queue.now_us()
-        lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
+        lease = NewLease(self._owner, begins_us, ctx.times.expected_us)
         count = tasks.num_rows
         # On Spark a MERGE that names and guards many rows costs more. So a large take moves all that is ready up to its last
         # task, and compares the number.
@@ -324,8 +323,8 @@ class Take:
                     self._give_back_if_committed()
                     ctx.queue.unknown_takes.look()
                 raise Stale
-            if self._as_batches:
-                held = self._batches(tasks.append_column("claim", take_id_of), lease)
+            if self._as_batch:
+                held = {take_ids[0]: self._batch(tasks, take_ids[0], lease)}
             else:
                 after = rows_after(statement.changes, self._rows, statement.named)
                 held = self._with_rows(after, lease)
@@ -345,12 +344,11 @@ class Take:
             ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
         return {of: Taken.of_rows(some, lease, sizes[some[0].segment]) for of, some in held.items()}
 
-    def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
-        """As `_with_rows`, for batches, by the column `claim`: each has a lease segment of its own."""
+    def _batch(self, tasks: pa.Table, take_id: int, lease: NewLease) -> Taken:
+        """As `_with_rows`, for a batch, which has a lease segment of its own."""
         self._ctx.events.count("delay", counted(tasks.column("state"))[TaskState.DELAYED.value])
-        found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
-        groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
-        return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}
+        ttr = pc.min(tasks.column("ttr")).as_py()
+        return Taken(take_id, take_id, lease, tasks.num_rows, ttr)
 
 
 def _with_calls(tasks: pa.Table, call_of: pa.Array) -> pa.Table:

@@ -1,9 +1,9 @@
 """Waits until a take finds tasks, or a put finds room; makes sure that the tasks last, and hands them out.
 
 A lease begins at the take's decision, and the commit takes time. So after the commit a take reads the clock. If less
-than three quarters of a ttr are left, it renews all of its leases by one more guarded commit, before the tasks are
-returned. If a lease has ended by then, or the session is dead, all of its tasks are given back, and it takes again. If
-it is interrupted before that, the tasks belong to the session until their leases end.
+than three quarters of a ttr are left, or the session is dead, all of its tasks are given back, and it takes again, by
+leases that are longer by the time of the first take. If it is interrupted before that, the tasks belong to the session
+until their leases end.
 """
 
 from __future__ import annotations
@@ -11,22 +11,16 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
-import pyarrow as pa
-
+from tubeq_spark.clock import US
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.changes import Every, Renew
-from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.durability.synced_log import Arrivals
-from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted, is_interrupted
 from tubeq_spark.task import QueueState, Task, TaskState
-from tubeq_spark.verbs.expire import end_dead_sessions
+from tubeq_spark.verbs.expire import end_dead_sessions, release_dead_owners
 from tubeq_spark.verbs.settle import GIVE_BACK, settlement
 
 if TYPE_CHECKING:
@@ -34,13 +28,14 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: The longest nap of a blocking take, in seconds. After it the take sees a put of its own host.
 _NAP = 0.02
+#: A wait for the moment of a rate ends so many seconds late, so that no clock's rounding ends it before.
+_LATER = 0.001
 #: Fewer seconds than this count as none, because a clock may not be able to sleep so short.
 _INSTANT = 1e-6
 
@@ -126,8 +121,10 @@ def _looks(ctx: TubeContext, timeout: float | None, *, for_tasks: bool) -> Itera
         rest = deadline - clock.monotonic()
         if rest < _INSTANT or is_interrupted():
             return
-        begins = ctx.next_begin.seconds(queue.now_us()) if for_tasks else None
-        until = clock.monotonic() + min(pause, rest, math.inf if begins is None else begins)
+        begins, next_us = math.inf, ctx.times.next_us
+        if for_tasks and next_us is not None:
+            begins = max(0, next_us - queue.now_us()) / US + _LATER
+        until = clock.monotonic() + min(pause, rest, begins)
         while changes() == seen:
             queue.require_running()
             rest = until - clock.monotonic()
@@ -144,7 +141,7 @@ def _looked(
 ) -> T | None:
     """Look once, and again if tasks of dead sessions were released."""
     if for_tasks:
-        ctx.next_begin.at_us = None
+        ctx.times.next_us = None
         end_dead_sessions_if_news(ctx)
     found = look(ctx)
     if found is None and end_dead_sessions(ctx):
@@ -155,15 +152,14 @@ def _looked(
 def end_dead_sessions_if_news(ctx: TubeContext) -> None:
     """Release tasks of ended sessions before a take, because they may come first in the order.
 
-    Usually it makes no commit, and reads only newer commits to the table of sessions. If a session is over, it
-    does what `end_dead_sessions` does.
+    Usually it makes no commit, and reads only newer commits to the table of sessions.
     """
     queue = ctx.queue
     now_us = queue.now_us()
     # A session that ends during the search is left to the next one.
     over = queue.lapsed.over(now_us)
     if not over <= queue.lapsed.looked[ctx.record.id]:
-        end_dead_sessions(ctx, now_us, there=False)
+        release_dead_owners(ctx, now_us)
         queue.lapsed.looked[ctx.record.id] = over
 
 
@@ -171,95 +167,63 @@ def end_dead_sessions_if_news(ctx: TubeContext) -> None:
 
 
 def with_time_left(
-    ctx: TubeContext, calls: Sequence[Taken | None]
+    current: CurrentTube,
+    ctx: TubeContext,
+    calls: Sequence[Taken | None],
+    *,
+    is_last: bool = False,
 ) -> Sequence[Taken | None] | None:
-    """Make sure that new leases have enough time left. Usually no commit, one if the take was slow.
+    """Make sure that new leases have enough time left, and remember the tasks. Usually no commit.
+
+    A process that was suspended may have taken by a record that was too old: the tube is paused by now, or has limits.
 
     Args:
-        ctx: The tube.
+        current: The tube.
+        ctx: The tube by the record by which the calls have taken.
         calls: The tasks of each call; `None` for a call that found none.
+        is_last: Whether the calls do not take again. Then it is enough if no lease has ended.
 
     Returns:
-        The same with leases that last; `None` if one has ended. Then no call keeps its tasks.
+        The same; `None` if less than most of a ttr is left, or the record has changed. Then one commit gives all tasks
+        back.
     """
     held = [taken for taken in calls if taken is not None]
     if not held:
         return calls
     lease, took_us = held[0].lease, ctx.queue.now_us() - held[0].lease.at_us
-    ctx.headroom.took(took_us)
-    kept: Sequence[Taken] | None = None
+    ctx.times.took(took_us)
+    lasts = Taken.lasts if is_last else Taken.is_fresh
+    is_same = is_kept = False
     try:
         # A closed queue has released the tasks, so other consumers may get them, too.
-        if ctx.queue.life.state is QueueState.RUNNING and ctx.queue.session.hold() == lease.owner:
-            kept = _renewed_if_slow(ctx, held)
+        is_open = ctx.queue.life.state is QueueState.RUNNING
+        is_same = current.newest().record == ctx.record
+        is_held = is_open and is_same and ctx.queue.session.hold() == lease.owner
+        is_kept = is_held and _all(lasts, held, ctx)
     except Exception:
-        # A renewal may have been committed or not. In both cases, leases that have not ended are valid.
-        if not _last(ctx, held):
+        # Leases that have not ended are valid, also if the session cannot be asked.
+        if not (is_same and _all(Taken.lasts, held, ctx)):
             give_up(ctx, held)
             raise
-        log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
-        return calls
-    if kept is None or not _last(ctx, kept):
+        log.warning("tube %s: a session was not renewed", ctx.record.name, exc_info=True)
+        is_kept = True
+    if not is_kept:
         give_up(ctx, held)
         # The next take follows at once, and may be as slow.
-        ctx.headroom.took(took_us)
+        ctx.times.took(took_us)
         return None
-    lasting = iter(kept)
-    return [None if taken is None else next(lasting) for taken in calls]
+    for taken in held:
+        if taken.rows is None:
+            ctx.queue.held_tasks.add_batch(taken.take_id, taken.until)
+            ctx.events.count("take", taken.count)
+        else:
+            ctx.queue.held_tasks.add(ctx.record.id, taken.rows, taken.size)
+    return calls
 
 
-def _last(ctx: TubeContext, held: Sequence[Taken]) -> bool:
+def _all(which: Callable[[Taken, int], bool], held: Sequence[Taken], ctx: TubeContext) -> bool:
     now_us = ctx.queue.now_us()
-    return all(taken.lasts(now_us) for taken in held)
-
-
-def _renewed_if_slow(ctx: TubeContext, held: Sequence[Taken]) -> Sequence[Taken] | None:
-    """Renew the leases of some calls if necessary; `None` if one has ended. Commits: one, or one for each batch."""
-    now_us = ctx.queue.now_us()
-    if all(taken.is_fresh(now_us) for taken in held):
-        return held
-    # Each batch has a lease segment of its own.
-    groups = [held] if held[0].rows is not None else [[taken] for taken in held]
-    after: list[Taken] = []
-    for group in groups:
-        renewed = _renewed(ctx, group) if _last(ctx, group) else None
-        if renewed is None:
-            return None
-        after += renewed
-    ctx.headroom.renewed(ctx.queue.now_us() - now_us)
-    return after
-
-
-def _renewed(ctx: TubeContext, held: Sequence[Taken]) -> list[Taken] | None:
-    """Renew all leases of some calls by one commit; `None` if a task of them is lost."""
-    attempts, owner = count(), held[0].lease.owner
-    total = sum(taken.count for taken in held)
-    all_held = ctx.table.is_held(owner, [taken.take_id for taken in held])
-
-    def attempt() -> Plan[list[Taken] | None]:
-        is_again = next(attempts) > 0
-        # The commit may have waited for the table's lock.
-        if not _last(ctx, held) or (is_again and ctx.reader.count(all_held) < total):
-            return Plan(None, lambda _: None)
-        lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
-        (dest,) = ctx.queue.session.segments(1)
-        source = pa.concat_tables([taken.source() for taken in held])
-        statement = ctx.writer.settle(source, [(Every(), Renew(dest, lease))])
-
-        def finish(affected: Affected) -> list[Taken] | None:
-            if affected.total < total:
-                # A batch names its segment, from which another commit has taken tasks.
-                return None
-            return [
-                replace(taken, segment=dest, lease=lease)
-                if taken.rows is None
-                else Taken.of_rows(rows_after(statement.changes, taken.rows), lease)
-                for taken in held
-            ]
-
-        return Plan(statement, finish, lease.at_us)
-
-    return ctx.queue.loop.run("renew", ctx.table_lock, attempt)
+    return all(which(taken, now_us) for taken in held)
 
 
 # -- tasks that a caller gets, or nobody -------------------------------------------------------------

@@ -99,9 +99,6 @@ _REMOVES = {"delete", "truncate", "drop", "repair"}
 _OF_HOLDER = {"touch", "renew", "give_back", "requeue"}
 #: Operations by which the session that holds a task ends it.
 _ENDS = {"ack", "exchange", "done"}
-#: Of these, those that a session may do after the end of a lease, until another one has the task: a take that was slow
-#: renews its leases before it hands the tasks out, or gives them back.
-_AFTER_LEASE = {"renew", "give_back"}
 #: The columns of a task that never change.
 _LASTING = ("tube", "utube", "created", "unique")
 #: The state of a task after an operation other than a take, by the state before it.
@@ -183,6 +180,7 @@ def _fault_of_take(note: Note, before: Row, after: Row) -> str | None:
 def _fault_of_holder(note: Note, before: Row) -> str | None:
     if before.session != note.session:
         return f"was changed by {note.session}, but {before.session} held it"
-    if note.operation not in _AFTER_LEASE and before.is_due(note.at_us or 0):
+    # A slow take gives its tasks back also after the ends of their leases, until another session has them.
+    if note.operation != "give_back" and before.is_due(note.at_us or 0):
         return f"was changed by {note.session} after its lease had ended"
     return None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import US, to_us
 from tubeq_spark.workers.brake import Brake
-from tubeq_spark.workers.handlers import WorkReport
-from tubeq_spark.workers.source import LOOK, log_lost
+from tubeq_spark.workers.handlers import Failure, WorkReport
+from tubeq_spark.workers.source import LOOK, STOPPED, log_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.runtime.stopping import Stop
     from tubeq_spark.task import Task
-    from tubeq_spark.workers.handlers import Ears, Failure, Limits
+    from tubeq_spark.workers.handlers import Ears, Limits
     from tubeq_spark.workers.pools import Pool
     from tubeq_spark.workers.source import Source
 
@@ -262,28 +262,26 @@ class Loop:
         self._is_over = True
         self._withdraw()
         self._collect()
-        cut_off: list[Task] = []
 
-        def release() -> None:
-            nonlocal cut_off
+        def cut_off() -> None:
             # Calls that have ended meanwhile are settled, too.
             self._collect()
             # No call begins with the other tasks any more, because `is_held` is false for them.
-            cut_off += self._in_hand.values()
-            self._in_hand = {}
-            cut_off = self.source.release(cut_off)
+            for task in list(self._in_hand.values()):
+                self._end(task, Failure(task, STOPPED))
+            self._settle_failed()
 
         first: Exception | None = None
         for tries in range(_LAST_TRIES):
             if tries:
                 self.clock.sleep(LOOK)
-            for step in (self._give_back, self._settle_failed, self._settle_done, release):
+            for step in (self._give_back, self._settle_failed, self._settle_done, cut_off):
                 try:
                     step()
                 except Exception as error:  # noqa: BLE001  (it is raised in the end, or another one is)
                     log.warning("not all tasks could be settled at the end of work: %s", error)
                     first = first or error
-            if first or not (self._ended or cut_off):
+            if first or not self._ended:
                 break
         return first
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-from abc import ABC, abstractmethod
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,7 +29,7 @@ def _all_of(queue: SimpleQueue[T]) -> list[T]:
             return found
 
 
-class Pool(ABC):
+class Pool:
     """Runs several calls at a time; further calls wait for their turn."""
 
     def __init__(self, calls: Calls) -> None:
@@ -43,17 +42,17 @@ class Pool(ABC):
         self._outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
         self._seen: list[Outcome | None] = []
 
-    @abstractmethod
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
+        self._units.put(tasks)
 
     def withdraw(self) -> list[Sequence[Task]]:
         """The tasks of each call that has not begun; none of them will."""
         return [unit for unit in _all_of(self._units) if unit]
 
-    @abstractmethod
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
+        self.withdraw()
 
     def ended(self) -> list[Outcome]:
         """What has ended since this was asked last."""
@@ -90,13 +89,9 @@ class Threads(Pool):
             self.close()
             raise
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Have a call made once there is a turn for it."""
-        self._units.put(tasks)
-
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
-        self.withdraw()
+        super().close()
         for _ in range(self._threads):
             self._units.put(())
 
@@ -122,12 +117,12 @@ class EventLoop(Pool):
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
-        self._units.put(tasks)
+        super().submit(tasks)
         asyncio.run_coroutine_threadsafe(self._run(), self._loop)
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
-        self.withdraw()
+        super().close()
         self._is_closed = True
         # The loop may have seen `_is_closed` already, and have ended.
         with contextlib.suppress(RuntimeError):

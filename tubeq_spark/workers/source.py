@@ -62,6 +62,10 @@ def log_lost(task: Task) -> None:
 _bury = partial(settle.bury, by_holder=True)
 
 
+def _stop(texts: ErrorTexts | None) -> Verb:
+    return settle.release(Release(error=texts))
+
+
 class Source:
     """One tube, as a worker loop uses it. For one thread.
 
@@ -162,6 +166,8 @@ class Source:
 
     def _verb_of(self, failure: Failure) -> VerbOf:
         """What settles a failed task with its error."""
+        if failure.reason is STOPPED:
+            return _stop
         if self._buries or failure.buries:
             return _bury
         return self._release if failure.counts else settle.give_back
@@ -183,7 +189,10 @@ class Source:
     def _settle_failed(
         self, verb_of: VerbOf, errors: Mapping[int, BaseException | str], ids: list[int]
     ) -> list[Task]:
-        return self._tube._settle(verb_of(error_texts(errors, ids)), ids)  # noqa: SLF001  (the loop is a part of the tube)
+        return self._settle(verb_of(error_texts(errors, ids)), ids)
+
+    def _settle(self, verb: Verb, ids: list[int]) -> list[Task]:
+        return self._tube._settle(verb, ids)  # noqa: SLF001  (the loop is a part of the tube)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
         """Give back tasks that no handler has begun, as if they had never been taken.
@@ -191,18 +200,11 @@ class Source:
         Returns:
             The tasks to give back later.
         """
-        settled = lambda ids: self._tube._settle(settle.GIVE_BACK, ids, "release")  # noqa: SLF001, E731  (as above)
-        return self._on_held(tasks, settled).later
-
-    def release(self, tasks: Sequence[Task]) -> list[Task]:
-        """Release tasks, perhaps with running handlers; returns those to release later."""
-        stopped = partial(self._tube.release_many, delay=0, error=STOPPED)
-        return self._on_held(tasks, stopped).later
+        return self._on_held(tasks, partial(self._settle, settle.GIVE_BACK)).later
 
     def renew(self, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
         """Renew the leases of tasks; returns those with new leases, and those to renew later. Others were lost."""
-        settled = lambda ids: self._tube._settle(settle.RENEW, ids, "touch")  # noqa: SLF001, E731  (as above)
-        result = self._on_held(tasks, settled)
+        result = self._on_held(tasks, partial(self._settle, settle.RENEW))
         return result.tasks, result.later
 
     def _on_held(self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]) -> _Result:

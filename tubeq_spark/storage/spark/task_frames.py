@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tubeq_spark.model.stored_task import TRANSITIONS
 from tubeq_spark.storage.expression import all_of, row
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.spark.quoting import bigint, string
@@ -39,7 +38,10 @@ _SHOWN = ("pri", "utube", "data", "created", "ttl / 1000000D AS ttl", "ttr / 100
 _TAKEN = string(TaskState.TAKEN.value)
 #: The state after an event, if the event alone determines it.
 _AFTER = {
-    event: move.after[0] for event, move in TRANSITIONS.items() if event not in ("put", "release")
+    **dict.fromkeys(("take", "touch"), TaskState.TAKEN),
+    **dict.fromkeys(("ack", "delete", "ttl"), TaskState.DONE),
+    **dict.fromkeys(("kick", "ttr", "delay"), TaskState.READY),
+    "bury": TaskState.BURIED,
 }
 
 

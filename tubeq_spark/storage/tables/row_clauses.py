@@ -80,7 +80,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:
     sets: dict[str, Expression]
     match change:
         case Remove():
-            return _removal(table, change.gone, change.event)
+            return _removal(table, change.dest, change.event)
         case GiveBack():
             sets = _given_back(table, change)
         case Touch(_, increment_us):

@@ -110,11 +110,11 @@ class Sessions(KeyedTable):
     # -- heartbeats ---------------------------------------------------------------------------
 
     def beat(self, member: Member, now_us: int) -> None:
-        """Write a member's newest row. One commit, a blind append: it conflicts with nothing."""
+        """Write the last row of a member. One commit, a blind append: it conflicts with nothing."""
         self._append("heartbeat", _row(member, now_us))
 
     def renew(self, member: Member, now_us: int) -> bool:
-        """Write a member's row after its lease has ended, unless its epoch has a dead mark.
+        """Write a member's newest row, unless its epoch has a dead mark.
 
         Returns:
             False if its epoch has a dead mark. One commit, over the session's bucket.
@@ -125,7 +125,7 @@ class Sessions(KeyedTable):
             statement = self._insert(_row(member, now_us), unless)
             return Plan(statement, lambda affected: affected.inserted == 1)
 
-        return self._loop.run("renew", self._table_lock, attempt)
+        return self._loop.run("heartbeat", self._table_lock, attempt)
 
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
         """Write the dead mark of a session's epoch if none of its members is alive.

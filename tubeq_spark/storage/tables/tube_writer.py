@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of, segments_of
+from tubeq_spark.model.changes import Change, Every, Remove, Which, errors_of
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import array, repeated, table_of, whole
 from tubeq_spark.storage.expression import FAIL, TRUE, all_of, any_of, literal, row
@@ -155,7 +155,7 @@ class TubeWriter:
             on=on,
             named=rows,
             reads=rows.column("segment").unique().to_pylist(),
-            writes=[segment for _, change in changes for segment in segments_of(change)],
+            writes=[change.dest for _, change in changes if change.dest is not None],
             size=rows.num_rows,
             tasks=rows.num_rows if are_named else None,
             ended=Ended(self._table.id) if removes else None,
