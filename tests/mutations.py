@@ -58,7 +58,7 @@ NAMED = {
         "(_T.task_id == _S.task_id) | _S.number.is_not_null()]",
     ),
     "a paused take after its lease": (
-        "verbs/take.py", "with_time_left(current, ctx, Take(ctx, requests).run(), is_last=not rest)",
+        "verbs/take.py", "with_time_left(current, ctx, Take(ctx, requests).run())",
         "Take(ctx, requests).run()",
     ),
 }  # fmt: skip

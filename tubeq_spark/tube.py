@@ -474,8 +474,8 @@ class Tube:
 
         Commits: 1, none if no task is ready. One more if it finds leases that have ended, or tasks
         to bury. One more to `_tubeq_sessions` in the first take of a session and in the second half
-        of the session's timeout. Two more if the commit took more than a quarter of a ttr: the tasks go back,
-        and are taken again. If takes stay that slow, their leases are longer by the duration of a
+        of the session's timeout. One more, which renews the leases, if the commit took more than a
+        quarter of a ttr; two more if it took the whole ttr. If takes stay that slow, their leases are longer by the duration of a
         take, at most five minutes. Takes of several threads may share a commit. Conflicts with other commits
         that change tasks of the same segment, and with takes that increment the same gate; never with a put.
         """

@@ -53,6 +53,27 @@ def test_cfg_when_a_shorter_lease_may_be_written_and_fails_makes_the_heart_beat_
     assert rhythms == [5]
 
 
+def test_take_when_the_first_lease_of_a_new_epoch_could_not_be_written_writes_it() -> None:
+    """Without it another program would find the session dead, and take the same task."""
+    with InMemoryQueue() as queue, InMemoryQueue(beside=queue) as other:
+        tube = queue.create_tube("work", "fifottl", ttr=300)
+        tube.put("a")
+        tube.take(0)
+        session = queue._context.session
+        session.sessions.mark_dead(str(session.uuid), session.epoch, 1 << 60, 0)
+        answers = iter([session.sessions.renew, fails])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session.sessions, "renew", lambda *row: next(answers)(*row))
+            with pytest.raises(StoreError, match="the storage fails"):
+                queue.cfg(ttr=5)
+
+        taken = tube.take(0)
+        assert taken is not None
+        seen = other._context.session.sessions.views()[str(session.uuid)]
+        assert seen.alive(other._context.now_us(), 0, session.epoch)
+        assert tube.ack(taken).data == "a"
+
+
 def test_lease_when_the_work_beside_heartbeats_hangs_is_renewed_all_the_same() -> None:
     hangs, may_end, renewed = threading.Event(), threading.Event(), threading.Event()
 

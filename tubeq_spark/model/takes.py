@@ -135,7 +135,7 @@ def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[in
 
 #: A lease is extended only by what the expected duration of the commit exceeds this share of the ttr (one to this many).
 UNNOTICED: Final = 8
-#: The longest extension of a lease, in microseconds.
+#: The longest extension of a lease, in microseconds. Slower takes renew their leases.
 _LONGEST = 300 * US
 
 
@@ -164,7 +164,7 @@ def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -
     """Whether most of the ttr is left in a lease."""
     if next_event_us is None or ttr_us is None:
         return True
-    # A consumer gets at least three quarters of the ttr; otherwise it takes again.
+    # A consumer gets at least three quarters of the ttr; otherwise the lease is renewed first.
     return not due(next_event_us, now_us) and (next_event_us - now_us) * 4 >= ttr_us * 3
 
 
@@ -181,10 +181,19 @@ class TakeTimes:
         """Record the time from a take's decision until it has the tasks."""
         self._before_us, self._last_us = self._last_us, max(0, duration_us)
 
+    def renewed(self, duration_us: int) -> None:
+        """Record the time for renewing the leases of the last take, if it is longer than that of the take."""
+        self._last_us = max(self._last_us, duration_us)
+
     @property
     def expected_us(self) -> int:
         """The expected time of the next take: the shorter of the last two."""
         return min(self._last_us, self._before_us, _LONGEST)
+
+    @property
+    def last_us(self) -> int:
+        """The time of the last take, for a step that follows it at once."""
+        return min(self._last_us, _LONGEST)
 
 
 def segments_of_group(

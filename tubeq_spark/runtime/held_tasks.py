@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import Clock, due
 from tubeq_spark.model.takes import NewLease, is_mostly_left
+from tubeq_spark.storage.rows import places_of, whole_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
+
+    import pyarrow as pa
 
     from tubeq_spark.model.stored_task import StoredTask
 
@@ -67,6 +70,10 @@ class Taken:
     def is_fresh(self, now_us: int) -> bool:
         """Whether most of each ttr is left."""
         return is_mostly_left(self.until, self.ttr, now_us)
+
+    def source(self) -> pa.Table:
+        """The source rows of a statement that changes these tasks."""
+        return whole_segments([self.segment]) if self.rows is None else places_of(self.rows)
 
 
 class HeldTasks:

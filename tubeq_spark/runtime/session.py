@@ -150,6 +150,8 @@ class Session:
             self.uuid,
         )
         self._holdings.clear()
+        # The new epoch has no row until one is written.
+        self._lease_until = 0
         view = self._view(self.uuid)
         if view is not None and view.alive(now_us):
             self.epoch = view.epoch

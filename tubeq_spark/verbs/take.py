@@ -3,7 +3,8 @@
 A take happens in the order of this file. `take_group` takes for the calls that share a commit. `Take.plan` makes sure of
 the session's lease, reads the limits of the tube (`limits`), chooses the first tasks that these allow, and divides them
 among the calls. One statement names the chosen tasks, and moves all of them or none: if another commit has changed one,
-the take is decided again. If the commit was slow, the tasks go back, and the calls take again (`wait`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
+the take is decided again. If the commit was slow, the leases are renewed; if some have ended, the calls take again
+(`wait`). If the chosen tasks include ended leases or unreadable tasks, a commit of its own first releases or
 buries them, and the choice is made again.
 
 If a take is interrupted before its commit, nothing has changed. After it, the tasks belong to the session until their
@@ -63,7 +64,7 @@ _CALL = pa.int32()
 def take_group(current: CurrentTube, requests: Sequence[TakeRequest]) -> Sequence[Taken | None]:
     """Take for several calls at once, in their order; nothing while the tube is paused.
 
-    If the commit was slow, or the record of the tube has changed since, all of them take again.
+    If leases end before the calls return, or the record of the tube has changed, all of them take again.
 
     Args:
         current: The tube.
@@ -75,12 +76,12 @@ def take_group(current: CurrentTube, requests: Sequence[TakeRequest]) -> Sequenc
     Raises:
         TubeMovedError: The tube was moved to another place.
     """
-    for rest in reversed(range(_MOST_TAKES)):
+    for _ in range(_MOST_TAKES):
         ctx = current.newest()
         if ctx.record.paused:
             ctx.require_here()
             break
-        found = with_time_left(current, ctx, Take(ctx, requests).run(), is_last=not rest)
+        found = with_time_left(current, ctx, Take(ctx, requests).run())
         if found is not None:
             return found
     return [None] * len(requests)

@@ -1,9 +1,9 @@
 """Waits until a take finds tasks, or a put finds room; makes sure that the tasks last, and hands them out.
 
 A lease begins at the take's decision, and the commit takes time. So after the commit a take reads the clock. If less
-than three quarters of a ttr are left, or the session is dead, all of its tasks are given back, and it takes again, by
-leases that are longer by the time of the first take. If it is interrupted before that, the tasks belong to the session
-until their leases end.
+than three quarters of a ttr are left, it renews all of its leases by one more guarded commit, before the tasks are
+returned. If a lease has ended by then, or the session is dead, all of its tasks are given back, and it takes again. If
+it is interrupted before that, the tasks belong to the session until their leases end.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
 
 from tubeq_spark.clock import US
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.changes import Every, Renew
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.held_tasks import Taken
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.durability.synced_log import Arrivals
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.uninterrupted import if_interrupted, is_interrupted
 from tubeq_spark.task import QueueState, Task, TaskState
 from tubeq_spark.verbs.expire import end_dead_sessions, release_dead_owners
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
+    from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -167,13 +175,9 @@ def end_dead_sessions_if_news(ctx: TubeContext) -> None:
 
 
 def with_time_left(
-    current: CurrentTube,
-    ctx: TubeContext,
-    calls: Sequence[Taken | None],
-    *,
-    is_last: bool = False,
+    current: CurrentTube, ctx: TubeContext, calls: Sequence[Taken | None]
 ) -> Sequence[Taken | None] | None:
-    """Make sure that new leases have enough time left, and remember the tasks. Usually no commit.
+    """Make sure that new leases have enough time left, and remember the tasks. Usually no commit, one if the take was slow.
 
     A process that was suspended may have taken by a record that was too old: the tube is paused by now, or has limits.
 
@@ -181,49 +185,85 @@ def with_time_left(
         current: The tube.
         ctx: The tube by the record by which the calls have taken.
         calls: The tasks of each call; `None` for a call that found none.
-        is_last: Whether the calls do not take again. Then it is enough if no lease has ended.
 
     Returns:
-        The same; `None` if less than most of a ttr is left, or the record has changed. Then one commit gives all tasks
-        back.
+        The same with leases that last; `None` if one has ended, or the record has changed. Then no call keeps its tasks.
     """
     held = [taken for taken in calls if taken is not None]
     if not held:
         return calls
     lease, took_us = held[0].lease, ctx.queue.now_us() - held[0].lease.at_us
     ctx.times.took(took_us)
-    lasts = Taken.lasts if is_last else Taken.is_fresh
-    is_same = is_kept = False
+    kept: Sequence[Taken] | None = None
+    is_same = False
     try:
         # A closed queue has released the tasks, so other consumers may get them, too.
         is_open = ctx.queue.life.state is QueueState.RUNNING
         is_same = current.newest().record == ctx.record
-        is_held = is_open and is_same and ctx.queue.session.hold() == lease.owner
-        is_kept = is_held and _all(lasts, held, ctx)
+        if is_open and is_same and ctx.queue.session.hold() == lease.owner:
+            kept = _renewed_if_slow(ctx, held)
     except Exception:
-        # Leases that have not ended are valid, also if the session cannot be asked.
-        if not (is_same and _all(Taken.lasts, held, ctx)):
+        # A renewal may have been committed or not. In both cases, leases that have not ended are valid.
+        if not (is_same and _last(ctx, held)):
             give_up(ctx, held)
             raise
-        log.warning("tube %s: a session was not renewed", ctx.record.name, exc_info=True)
-        is_kept = True
-    if not is_kept:
+        log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
+        kept = held
+    if kept is None or not _last(ctx, kept):
         give_up(ctx, held)
         # The next take follows at once, and may be as slow.
         ctx.times.took(took_us)
         return None
-    for taken in held:
+    for taken in kept:
         if taken.rows is None:
             ctx.queue.held_tasks.add_batch(taken.take_id, taken.until)
             ctx.events.count("take", taken.count)
         else:
             ctx.queue.held_tasks.add(ctx.record.id, taken.rows, taken.size)
-    return calls
+    lasting = iter(kept)
+    return [None if taken is None else next(lasting) for taken in calls]
 
 
-def _all(which: Callable[[Taken, int], bool], held: Sequence[Taken], ctx: TubeContext) -> bool:
+def _last(ctx: TubeContext, held: Sequence[Taken]) -> bool:
     now_us = ctx.queue.now_us()
-    return all(which(taken, now_us) for taken in held)
+    return all(taken.lasts(now_us) for taken in held)
+
+
+def _renewed_if_slow(ctx: TubeContext, held: Sequence[Taken]) -> Sequence[Taken] | None:
+    """Renew the leases of some calls by one commit if necessary; `None` if one has ended, or a task of them is lost."""
+    began_us = ctx.queue.now_us()
+    if all(taken.is_fresh(began_us) for taken in held):
+        return held
+    attempts, owner = count(), held[0].lease.owner
+    total = sum(taken.count for taken in held)
+    all_held = ctx.table.is_held(owner, [taken.take_id for taken in held])
+
+    def attempt() -> Plan[list[Taken] | None]:
+        is_again = next(attempts) > 0
+        # The commit may have waited for the table's lock.
+        if not _last(ctx, held) or (is_again and ctx.reader.count(all_held) < total):
+            return Plan(None, lambda _: None)
+        lease = NewLease(owner, ctx.queue.now_us(), ctx.times.last_us)
+        (dest,) = ctx.queue.session.segments(1)
+        source = pa.concat_tables([taken.source() for taken in held])
+        statement = ctx.writer.settle(source, [(Every(), Renew(dest, lease))])
+
+        def finish(affected: Affected) -> list[Taken] | None:
+            if affected.total < total:
+                # A batch names its segment, from which another commit has taken tasks.
+                return None
+            return [
+                replace(taken, segment=dest, lease=lease)
+                if taken.rows is None
+                else Taken.of_rows(rows_after(statement.changes, taken.rows), lease)
+                for taken in held
+            ]
+
+        return Plan(statement, finish, lease.at_us)
+
+    renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
+    ctx.times.renewed(ctx.queue.now_us() - began_us)
+    return renewed
 
 
 # -- tasks that a caller gets, or nobody -------------------------------------------------------------
