@@ -61,9 +61,13 @@ def test_take_when_the_first_lease_of_a_new_epoch_could_not_be_written_writes_it
         tube.take(0)
         session = queue._context.session
         session.sessions.mark_dead(str(session.uuid), session.epoch, 1 << 60, 0)
-        answers = iter([session.sessions.renew, fails])
+        steps = iter([session.sessions.renew, fails])
+
+        def renew(*row: Any) -> bool:
+            return next(steps)(*row)
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session.sessions, "renew", lambda *row: next(answers)(*row))
+            patch.setattr(session.sessions, "renew", renew)
             with pytest.raises(StoreError, match="the storage fails"):
                 queue.cfg(ttr=5)
 
