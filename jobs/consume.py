@@ -23,17 +23,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.cloudpickle import register_pickle_by_value
-from pyspark.sql import types as T
-
-from tubeq_spark import Batch, FailedTasks, Queue, Tube, TubeqError, guarded_write
+from tubeq_spark import Batch, FailedTasks, Queue, Tube, TubeqError
 from tubeq_spark.programs import (
     EPILOG,
     BadUseError,
@@ -43,6 +39,7 @@ from tubeq_spark.programs import (
     load_function,
     log,
     logged,
+    named_table,
     open_spark,
     read_defaults,
     report_error,
@@ -88,13 +85,27 @@ def _parser() -> argparse.ArgumentParser:
     add("--strict", action="store_true", help="exit with 4 if tasks failed or were buried")
     add("--results", metavar="TABLE", help="table for the results: a path or a name")
     add("--path", type=Path, default=Path(), help="folder of the module")
-    add("--batch-size", metavar="N", default="1000", help="tasks of a batch")
-    add("--per-utube", metavar="N", default="1", help="tasks of one sub-queue in a batch")
-    add("--max-failures", metavar="N", default="3", help="failed batches in a row; 0 = never stop")
-    add("--lease", metavar="TIME", help="time until a dead consumer's tasks are released")
+    size, duration = _checked(lambda text: whole_of(text, 1)), _checked(seconds_of)
+    failures = _checked(lambda text: whole_of(text, 0))
+    add("--batch-size", metavar="N", type=size, default=1000, help="tasks of a batch")
+    add("--per-utube", metavar="N", type=size, default=1, help="tasks of one sub-queue in a batch")
+    add("--max-failures", metavar="N", type=failures, default=3, help="failed batches; 0: any")
+    add("--lease", metavar="TIME", type=duration, help="time until a dead one's tasks are released")
     add("--json", action="store_true", help="print JSON")
     add("--verbose", action="store_true", help="show tracebacks of errors")
     return parser
+
+
+def _checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Reads the value of an option. The error names the option."""
+
+    def value_of(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return value_of
 
 
 def run(given: argparse.Namespace) -> int:
@@ -102,23 +113,20 @@ def run(given: argparse.Namespace) -> int:
     settings = read_defaults(
         given.config, location=given.location, remote=given.remote, engine=given.engine
     )
-    sizes = {
-        "batch_size": whole_of(given.batch_size, 1),
-        "per_utube": whole_of(given.per_utube, 1),
-        "max_failures": whole_of(given.max_failures, 0),
-    }
-    lease = seconds_of(given.lease) if given.lease else settings.ttr
     handler = load_function(given.handler, given.path)
+    location, engine = settings.queue_location(), settings.committer()
+    spark = open_spark("tubeq-consume", settings.remote)
+    # Imported here, because the help needs no Spark.
+    from pyspark.cloudpickle import register_pickle_by_value  # noqa: PLC0415
+
     # The definitions of its module are sent to executors by value, so they need not have the file.
     module = sys.modules[given.handler.partition(":")[0]]
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    location, engine = settings.queue_location(), settings.committer()
-    spark = open_spark("tubeq-consume", settings.remote)
     with (
         Stop(log.info) as stop,
         Queue(spark, location, config=settings.config, engine=engine, create=False) as queue,
     ):
-        queue.cfg(ttr=lease)
+        queue.cfg(ttr=given.lease or settings.ttr)
         tube = queue.tube(given.tube)
         results = None if given.results is None else Results(spark, given.results)
         if results is not None and results.name == tube.table:
@@ -129,7 +137,9 @@ def run(given: argparse.Namespace) -> int:
             results=results,
             stop=stop,
             once=given.once,
-            **sizes,
+            batch_size=given.batch_size,
+            per_utube=given.per_utube,
+            max_failures=given.max_failures,
         )
         ending = consumer.run()
     batches, tasks = consumer.failed_batches, consumer.failed_tasks
@@ -277,12 +287,12 @@ class Results:
         Args:
             spark: A session with Delta.
             text: A path, a URI, or a name such as `catalog.schema.table`.
+
+        Raises:
+            InvalidOptionError: `text` is none of these.
         """
         self._spark, self._is_there = spark, False
-        parts = text.split(".") if re.fullmatch(r"[^./:\\]+(\.[^./:\\]+)+", text) else ()
-        self.text = text if parts or ":/" in text else str(Path(text).absolute())
-        quoted = ("`" + name.replace("`", "``") + "`" for name in parts or [self.text])
-        self.name = ("" if parts else "delta.") + ".".join(quoted)
+        self.text, self.name = named_table(text)
 
     def add(self, rows: DataFrame, but: Collection[int] = ()) -> int:
         """Add the rows of tasks that have none in the table yet; evaluates `rows`.
@@ -304,6 +314,10 @@ class Results:
 
         Commits: 1, an insert-only MERGE, none if no row is new; the first time 1 to create the table.
         """
+        from pyspark.sql import types as T  # noqa: PLC0415
+
+        from tubeq_spark import guarded_write  # noqa: PLC0415
+
         if dict(rows.dtypes).get("task_id") != "bigint":
             msg = f"the handler's result needs a column task_id BIGINT; it has: {rows.dtypes}"
             raise BadUseError(msg)

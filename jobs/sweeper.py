@@ -92,8 +92,10 @@ def stream(given: argparse.Namespace) -> int:
 
         def tick(*_: object) -> None:
             if sweeping.acquire(blocking=False):
-                log_sweep(queue, verbose=given.verbose)
-                sweeping.release()
+                try:
+                    log_sweep(queue, verbose=given.verbose)
+                finally:
+                    sweeping.release()
 
         query = writer.foreachBatch(tick).start()
         while query.isActive and not stop():

@@ -11,6 +11,7 @@
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
   numbers of a command line;
+- `named_table` returns the place of a program's own table, for `guarded_write`, and its name in SQL;
 - `reason_of` describes an error in one line; for an error of Spark it adds the cause;
 - `printable` escapes characters in foreign text that would control a terminal;
 - `how_to_install` returns the command that installs extras of this package, and `missing` the error for an import that needs
@@ -31,6 +32,7 @@ from tubeq_spark.cli.values import seconds_of, whole_of
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, missing, reason_of
 from tubeq_spark.runtime.stopping import ProgramStop as Stop
+from tubeq_spark.storage.location import Location
 from tubeq_spark.streams.process import until_signal
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "log_sweep",
     "logged",
     "missing",
+    "named_table",
     "open_spark",
     "printable",
     "read_defaults",
@@ -56,6 +59,8 @@ __all__ = [
     "until_signal",
     "whole_of",
 ]
+
+named_table = Location.of_table
 
 
 def end(code: int) -> None:

@@ -93,6 +93,12 @@ class Location:
             text = f"file:{Path(found['rest']).absolute()}"
         return cls(text)
 
+    @classmethod
+    def of_table(cls, text: str) -> tuple[str, str]:
+        """The place of a program's own table, a relative path made absolute, and its SQL name. Raises as `parse`."""
+        place = cls.parse(text)
+        return place.text, identifier(*place.parts) if place.in_catalog else path_table(place.text)
+
     @property
     def in_catalog(self) -> bool:
         """Whether the tables have names in a catalog rather than paths."""
