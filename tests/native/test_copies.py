@@ -262,3 +262,12 @@ def test_tubeq_copy_when_called_tells_the_tubes_and_ends_as_other_commands_do(
     assert f"{source.location} stays open: use only one of the two from now on" in said
     assert call(*places)[0] == 3
     assert call(str(tmp_path / "none"), str(tmp_path / "other"))[0] == 2
+
+
+def test_copy_is_verified_from_its_first_commit_on(source: Queue, tmp_path: Path) -> None:
+    source.copy_to(f"{tmp_path}/copy")
+    with opened(tmp_path / "copy") as copy:
+        tube = copy.tube("fifo")
+        tube.put("new")
+        tube.ack(tube.take(0))
+        assert copy.verify().commits == copy.verify("fifo").commits == 3

@@ -143,7 +143,9 @@ def _why_not_here(synced: SyncedLog, facts: LogFacts, tail: _Tail, mark: Place |
 def _mend(synced: SyncedLog, facts: LogFacts, tail: _Tail) -> None:
     for checksum in tail.checksums:
         checksum.unlink(missing_ok=True)
-    aside = move_lost(synced.log, facts.files, tail.readable, tail.checkpoints)
+    aside = None
+    if tail.lost or tail.checkpoints:
+        aside = move_lost(synced.log, facts.files, tail.readable, tail.checkpoints)
     if aside is not None:
         log.error(
             "%s lost versions %s to a power cut: %s. It goes on from version %d; their commits are in %s",

@@ -82,10 +82,13 @@ class Replay:
         self._rows: dict[str, pa.Table] = {}
 
     def starts(self) -> Sequence[int]:
-        """The versions from which commits can be read: checkpoints, and `BEGINNING` if there is the first commit."""
-        commits = set(self._facts.versions)
+        """The versions from which commits can be read: checkpoints, and `BEGINNING` if there is the first commit.
+
+        After a copy the only one is the checkpoint of the newest version.
+        """
+        follow = {*self._facts.versions, max(self._facts.versions, default=BEGINNING) + 1}
         starts = {BEGINNING, *self._facts.checkpoints}
-        return sorted(start for start in starts if start + 1 in commits)
+        return sorted(start for start in starts if start + 1 in follow)
 
     def moment(self, version: int) -> int:
         """When the commit of a version was made, in microseconds."""

@@ -142,9 +142,11 @@ class NativeTables(Tables):
         with handles.reading():
             newest = opened.newest()
             sizes = [file.size for file in newest.files.values()]
-            log_files = LogFiles(opened.store)
-            last, info = pointer(log_files), info_in(log_files.read(commit_name(newest.version)))
-        at_us = int(info.get("timestamp") or 0) * 1000
+            log_files, name = LogFiles(opened.store), commit_name(newest.version)
+            last, at_ms = pointer(log_files), info_in(log_files.read(name)).get("timestamp")
+            if at_ms is None:
+                at_ms = log_files.list_from(commit_name(newest.version - 1))[name].at * 1000
+        at_us = int(at_ms * 1000)
         commits = newest.version - (-1 if last is None else int(last["version"]))
         return Extent(len(sizes), sum(sizes), newest.version, at_us, commits)
 
