@@ -293,8 +293,10 @@ def find(fault: Mutation, modules: Sequence[str], seconds: int) -> str:
 
     signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    pytest.main([*OPTIONS, *modules], plugins=[finder])
-    return finder.found
+    code = pytest.main([*OPTIONS, *modules], plugins=[finder])
+    # With some faults the fixtures of all tests cannot be imported.
+    is_run = code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return finder.found or ("" if is_run else f"pytest itself, which ends with {code}")
 
 
 # -- in the process that draws ---------------------------------------------------------------------
