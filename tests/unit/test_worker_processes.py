@@ -496,7 +496,9 @@ def test_child_when_it_begins_to_work_has_said_what_its_session_is(
 
     monkeypatch.setattr(start, "work", loop)
     queue = SimpleNamespace(session_uuid=uuid.uuid4(), tube=lambda _: None)
-    call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue))
+    call: Any = SimpleNamespace(
+        queue=lambda **_: nullcontext(queue), logged=lambda _: nullcontext()
+    )
     work._child(call, "t", None, {"time_limit": None}, pipe)
     for each in (pipe, theirs):
         os.close(each)
@@ -528,7 +530,9 @@ def test_child_when_a_call_is_overdue_and_its_parent_was_killed_ends_itself(
     monkeypatch.setattr(work, "_MORE", 0.0)
     monkeypatch.setattr(start, "work", loop)
     queue = SimpleNamespace(session_uuid=uuid.uuid4(), tube=lambda _: None)
-    call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue))
+    call: Any = SimpleNamespace(
+        queue=lambda **_: nullcontext(queue), logged=lambda _: nullcontext()
+    )
     theirs, pipe = os.pipe()
     if not is_read:
         os.close(theirs)
