@@ -115,6 +115,12 @@ def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     return pa.nulls(count, kind) if value is None else pa.repeat(scalar(value, kind), count)
 
 
+def numbers_from_0(count: int) -> pa.Array:
+    """The first `count` integers, from 0 on."""
+    one = scalar(1, pa.int64())
+    return pc.subtract(pc.cumulative_sum(pa.repeat(one, count)), one)
+
+
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Values in one piece."""
     if isinstance(values, pa.Array):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.payloads.arrow_values import places as all_places
 from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few
 from tubeq_spark.storage.arrow.columns import (
     array,
     flat,
     kept,
+    numbers_from_0,
     places_in_order,
     repeated,
     scalar,
@@ -210,7 +210,7 @@ def _firsts(rows: pa.Table, order: Sequence[str], most: Mapping[str | None, int]
     counts = pc.value_counts(number)
     ends = pc.cumulative_sum(counts.field("counts"))
     starts = pc.subtract(ends, counts.field("counts"))
-    before = pc.subtract(all_places(rows.num_rows), starts.take(number))
+    before = pc.subtract(numbers_from_0(rows.num_rows), starts.take(number))
     within = pc.less(before, array(quotas, pa.int64()).take(number))
     chosen = places.filter(within)
     return taken(rows, taken(chosen, pc.sort_indices(chosen)))

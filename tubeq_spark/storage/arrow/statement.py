@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.payloads.arrow_values import places as places_of
 from tubeq_spark.storage.arrow.by_row import FewRows, NotByRowError, are_few, array_of, value_of
 from tubeq_spark.storage.arrow.columns import (
     are_in,
@@ -20,6 +19,7 @@ from tubeq_spark.storage.arrow.columns import (
     flat,
     held,
     kept,
+    numbers_from_0,
     repeated,
     taken,
     whole,
@@ -110,7 +110,7 @@ class Matching:
             with suppress(NotByRowError):
                 return self._matched_by_row(FewRows(rows), FewRows(self._source))
         on, where, source = self._statement.on, self._statement.where, self._source
-        places, near = places_of(rows.num_rows), places_of(source.num_rows)
+        places, near = numbers_from_0(rows.num_rows), numbers_from_0(source.num_rows)
         if where is not TRUE:
             places = _where(places, holds(where, of_table(rows), len(places)))
         if not len(places):
@@ -127,7 +127,7 @@ class Matching:
                 near, source = _where(near, is_near), source.filter(is_near)
         theirs, ours = _keys(on, rows, source)
         matched = _where(near, pc.is_in(ours, value_set=theirs))
-        others = places_of(self._source.num_rows) if self._others is None else self._others
+        others = numbers_from_0(self._source.num_rows) if self._others is None else self._others
         self._others = _where(others, pc.invert(pc.is_in(others, value_set=matched)))
         of_source = pc.index_in(theirs, value_set=ours)
         return _where(places, of_source.is_valid()), taken(near, of_source.drop_null())
@@ -212,7 +212,7 @@ class Applied:
             return pa.concat_tables([self._after, self.inserted])
         stays = are_in(self._rows, self._by, partitions)
         if len(self._places):
-            numbers = places_of(self._rows.num_rows)
+            numbers = numbers_from_0(self._rows.num_rows)
             stays = pc.and_not(stays, pc.is_in(numbers, value_set=self._places))
         return pa.concat_tables([self._after, _where(self._rows, stays), self.inserted])
 
@@ -286,7 +286,7 @@ def _apply(clauses: Sequence[Clause], rows: pa.Table, source: pa.Table) -> _Chan
         columns[place] = pairs.column(value, schema.field(place).type)
     after = pa.Table.from_arrays(columns, schema=schema)
     removed = sum(counts[n] for n, clause in applied.items() if clause.removes)
-    touched = places_of(len(clause_of))
+    touched = numbers_from_0(len(clause_of))
     if None in counts:
         touched = _where(touched, clause_of.is_valid())
     removing = [n for n in applied if n not in sets]
