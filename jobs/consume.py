@@ -75,7 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         "consume.py", description=(__doc__ or "").partition("\n")[0], epilog=EPILOG
     )
     add = parser.add_argument
-    add("handler", metavar="MODULE:FUNCTION", help="takes a DataFrame, returns one or None")
+    add(
+        "handler",
+        metavar="MODULE:FUNCTION",
+        help="your function, which gets a batch as a DataFrame",
+    )
     add("--tube", required=True, help="an existing tube")
     add("--location", help="location of the queue")
     add("--remote", help="Spark Connect server, sc://host:15002")
@@ -89,8 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     failures = _checked(lambda text: whole_of(text, 0))
     add("--batch-size", metavar="N", type=size, default=1000, help="tasks of a batch")
     add("--per-utube", metavar="N", type=size, default=1, help="tasks of one sub-queue in a batch")
-    add("--max-failures", metavar="N", type=failures, default=3, help="failed batches; 0: any")
-    add("--lease", metavar="TIME", type=duration, help="time until a dead one's tasks are released")
+    many = "give up after so many failed batches in a row; 0 = never"
+    add("--max-failures", metavar="N", type=failures, default=3, help=many)
+    lease = "time until the tasks of a dead consumer are released"
+    add("--lease", metavar="TIME", type=duration, help=lease)
     add("--json", action="store_true", help="print JSON")
     add("--verbose", action="store_true", help="show tracebacks of errors")
     return parser

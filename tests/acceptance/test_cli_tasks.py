@@ -63,9 +63,10 @@ def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
 
     assert count == "tubeq: 4 tasks put"
     assert error.startswith(f"tubeq: line 6 of {lines} is not valid JSON: ")
-    for line in ("NaN", '"\\ud800"'):
+    for line, why in (("NaN", "data=nan: must be a JSON value"), ('"\\ud800"', "JSON value")):
         said = tubeq.refusal("put", tube.name, stdin=f"5\n{line}\n")
         assert "line 2 of standard input" in said
+        assert why in said
     assert data_of(tube.tasks_by_state("r")) == [1, 2, 3, 4]
 
 

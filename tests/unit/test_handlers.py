@@ -379,3 +379,20 @@ def test_work_when_a_batch_fails_tells_of_the_begin_and_the_end_of_each_call(tub
 
     parts = [[0, 1, 2, 3], [0, 1], [0], [1], [2, 3]]
     assert seen == [(part, begins) for part in parts for begins in (True, False)]
+
+
+def test_log_of_a_failed_task_begins_with_the_frames_of_the_program(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(_: Task) -> None:
+        raise ValueError("no such host")
+
+    with InMemoryQueue() as queue:
+        tube = queue.create_tube("t", max_attempts=1)
+        tube.put("a")
+        tube.work(fails, idle=0)
+
+    text = caplog.text
+    assert "no such host" in text
+    assert ", in fails" in text
+    assert "handlers.py" not in text.partition("Traceback")[2].replace("test_handlers.py", "")

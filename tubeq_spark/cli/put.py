@@ -177,7 +177,8 @@ def _item(line: bytes, fields: Mapping[str, str | None]) -> Any:
         data = json.loads(line)
         encode(data)  # a bad payload is refused here, where the line is known
     except (ValueError, RecursionError) as error:
-        what = error if isinstance(error, json.JSONDecodeError) else "not a JSON value in UTF-8"
+        is_told = isinstance(error, (json.JSONDecodeError, InvalidOptionError))
+        what = error if is_told else "not a JSON value in UTF-8"
         raise ValueError(f"is not valid JSON: {what}") from None
     own = {}
     for option, field in fields.items():

@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tubeq_spark.clock import FOREVER_S, US
 from tubeq_spark.model import validation
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 T = TypeVar("T")
 
@@ -150,11 +153,16 @@ def error_text(error: GivenError) -> str | None:
 
 
 def trace_of(error: BaseException) -> str:
-    """The frames of an error's traceback, without those of this package by which it called the failing function."""
+    """The text of `program_frames`."""
+    return "".join(traceback.format_tb(program_frames(error))).rstrip()
+
+
+def program_frames(error: BaseException) -> TracebackType | None:
+    """The traceback of an error, without the frames of this package by which it called the failing function."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         trace = trace.tb_next
-    return "".join(traceback.format_tb(trace or error.__traceback__)).rstrip()
+    return trace or error.__traceback__
 
 
 def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:

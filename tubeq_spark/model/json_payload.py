@@ -62,8 +62,8 @@ def encode(data: Any) -> str:
             bad = _bad_part(data, leaves=True) or ("", data)
     if bad is not None:
         path, value = bad
-        # The message has only the type, because repr of a cyclic or hostile object may fail or never end.
-        refuse(f"data{path}", type(value), _ALLOWED)
+        # Of others only the type is shown, because repr of a cyclic or hostile object may fail or never end.
+        refuse(f"data{path}", value if type(value) is float else type(value), _ALLOWED)
     return text
 
 

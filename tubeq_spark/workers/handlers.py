@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.failures import PATIENCE, Bury, FailedTasks, halves, headline, said
+from tubeq_spark.model.failures import (
+    PATIENCE,
+    Bury,
+    FailedTasks,
+    halves,
+    headline,
+    program_frames,
+    said,
+)
 from tubeq_spark.model.validation import is_async, is_generator, refuse, require_run, takes
 
 if TYPE_CHECKING:
@@ -58,10 +66,11 @@ class Failure:
 
     def log(self) -> None:
         """Log the task with its reason."""
-        error = self.reason if isinstance(self.reason, BaseException) else None
+        error, trace = self.reason, None
+        if isinstance(error, BaseException):
+            trace = type(error), error, program_frames(error)
         text = "task %d failed at attempt %d: %s"
-        values = self.task.task_id, self.task.attempts, headline(self.reason)
-        log.warning(text, *values, exc_info=error)
+        log.warning(text, self.task.task_id, self.task.attempts, headline(error), exc_info=trace)
 
 
 @dataclass(frozen=True, slots=True)
