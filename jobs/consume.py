@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "handler",
         metavar="MODULE:FUNCTION",
-        help="your function, which gets a batch as a DataFrame",
+        help="function that gets a batch as a DataFrame",
     )
     add("--tube", required=True, help="an existing tube")
     add("--location", help="location of the queue")
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     failures = _checked(lambda text: whole_of(text, 0))
     add("--batch-size", metavar="N", type=size, default=1000, help="tasks of a batch")
     add("--per-utube", metavar="N", type=size, default=1, help="tasks of one sub-queue in a batch")
-    many = "give up after so many failed batches in a row; 0 = never"
+    many = "stop after N failed batches in a row; 0 = never"
     add("--max-failures", metavar="N", type=failures, default=3, help=many)
     lease = "time until the tasks of a dead consumer are released"
     add("--lease", metavar="TIME", type=duration, help=lease)

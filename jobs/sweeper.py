@@ -1,4 +1,4 @@
-"""The sweeper: writes states that time has changed in all tubes of a queue, and tidies up.
+"""Applies ended leases, delays and ttls in all tubes of a queue, and cleans up.
 
     python jobs/sweeper.py --location /data/q                # until it is stopped
     python jobs/sweeper.py --location /data/q --once         # one pass, for schedulers
