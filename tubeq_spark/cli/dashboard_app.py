@@ -102,7 +102,7 @@ class _Dashboard:
             if self._kept:
                 before, last = self._kept[0][1].metrics, self._kept[-1][1].health
                 age = (self._clock.now() - last.at).total_seconds()
-                health = last if age < _FRESH_HEALTH else None
+                health = last if 0 <= age < _FRESH_HEALTH else None
             found = take_snapshot(self._queue, before=before, health=health)
             self._kept.append((now, found))
             return found
