@@ -164,9 +164,9 @@ class Consumer:
 
     Attributes:
         tube: The tube.
-        handler: Called with `Batch.df`. Returns results, the failed tasks, or a pair of both; `None` is nothing.
-            Its results, without those of failed tasks, go to `results`. The failed tasks are `FailedTasks`, or
-            rows with the columns `task_id` and `error` alone.
+        handler: Called with `Batch.df`. Returns results, failed tasks, a pair of both, or `None`. Failed tasks are
+            `FailedTasks`, or rows with only the columns `task_id` and `error`. The results of other tasks are added
+            to `results`.
         results: The table of results; `None` if the handler returns none.
         stop: Called between two batches; the consumer ends when it is true.
         once: Whether to end when no task is ready, instead of waiting for more.
@@ -175,7 +175,7 @@ class Consumer:
         max_failures: Give up after this many failed batches in a row; 0 = never.
         done: The number of tasks that were acked.
         added: The number of rows that were added to the results.
-        failed_batches: The number of batches of which no task succeeded.
+        failed_batches: The number of batches in which no task succeeded.
         failed_tasks: The number of failed tasks of batches with other tasks that succeeded.
     """
 
@@ -263,7 +263,7 @@ class Consumer:
             failed = failed.where("error IS NOT NULL")
             ours = failed.join(df.select("task_id"), "task_id", "left_semi")
             failed = ours.dropDuplicates(["task_id"]).toArrow()
-        # If results of failed tasks were stored, those of a later attempt would not be added.
+        # A task whose results are stored gets no others. So those of a failed task wait for its next attempt.
         self.added += self.results.add(results, but=_failed_ids(failed))
         return failed
 

@@ -311,7 +311,7 @@ def _apart(call: Callable[..., Any], *args: object) -> Any:
 
 
 def _found(fault: Mutation, modules: Sequence[str], seconds: int) -> str:
-    """The test that finds a fault, or nothing. The modules are those that reach its place, the short ones first."""
+    """Return the test that finds a fault, or nothing. `modules` reach its place; the shortest comes first."""
     # Most faults are found by a few of them. To collect all takes longer than to run these.
     for part in (modules[:8], modules[8:40], modules[40:]):
         if part and (found := _apart(find, fault, part, seconds)):

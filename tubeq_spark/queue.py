@@ -784,8 +784,8 @@ class Queue:
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.
 
-        Commits: here those of a sweep, 1 to the sessions, and with `close` 1 to the registry for each tube; none at
-        the target.
+        Commits: those of a sweep, 1 to the sessions, and with `close` 1 to the registry for each tube. The target gets
+        files, and no commits.
         """
         self._context.require_running()
         if self.engine != "native":

@@ -189,7 +189,7 @@ def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_th
 def test_takes_that_share_a_commit_when_one_lease_has_ended_take_again(
     world: World, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
-    """If they cannot give back the first take, a thread of the session does it later, and spares what they took again."""
+    """A thread of the session gives the first take back later. It leaves the tasks of the second take alone."""
     world.rival.put_many([PutItem("a"), PutItem("b", ttr=TTR / 10), PutItem("c")])
     with monkeypatch.context() as patch:
         if fails:

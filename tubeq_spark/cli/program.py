@@ -203,7 +203,7 @@ def _stdout_for_results() -> Iterator[None]:
 
 
 def log_sweep(queue: Queue, *, verbose: bool = False) -> None:
-    """Sweep, and log what has changed, and if `verbose` that nothing has. Errors are only logged."""
+    """Sweep once and log the changes. With `verbose` a sweep without changes is logged, too. Errors are logged, not raised."""
     try:
         report = queue.sweep()
     except Exception:

@@ -1,4 +1,4 @@
-"""A task as it is stored, its changes by time, and the new rows of a put."""
+"""Stored tasks: what time changes in them, and the new rows of a put."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 #: Seconds from the last heartbeat of a session until its tasks are released.
 DEFAULT_TTR = 60.0
-#: For so many seconds a new session may be unknown, if the check for a new version is cheap.
+#: A new session of others is seen after at most this many seconds, if the check for a new version is cheap.
 _YOUNG = 1.0
 #: Changed counters are written about this often, also if the lease is longer.
 _BEAT_MOST = 30.0

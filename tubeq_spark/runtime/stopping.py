@@ -78,7 +78,8 @@ class Stop:
     def on_signals(self) -> AbstractContextManager[None]:
         """Listen to SIGTERM and Ctrl-C during a block, as `on_signals` of this module does.
 
-        A parent hands on only what it does not ignore itself, so its child ignores nothing, though it inherits that.
+        A child inherits which signals its parent ignores. It listens to these, too: a parent hands on only signals
+        that it does not ignore.
         """
         return on_signals(self._came, ignored=self._each_once)
 

@@ -74,7 +74,7 @@ def check(
             table = Table(name, store_of(f"{place or location}/{name}"), directory)
             found = examine(table, now)
             if found.damages:
-                # A process that was committing meanwhile may have removed what was about to be read.
+                # Another process may have removed a file after it was listed and before it was read.
                 once, found = found.damages, examine(table, now)
                 found.damages = [damage for damage in found.damages if damage in once]
             if not _is_ours(table, found):

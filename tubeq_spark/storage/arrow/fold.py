@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: The results are merged when they have this many more rows than after the last merge, and at least twice as many.
 _MERGED = 50_000
-#: About so many rows are grouped at once.
+#: Rows are grouped in pieces of about this many.
 _GROUPED = 100_000
 #: The aggregate that merges the values of an aggregate for several parts.
 _MERGES = {

@@ -192,7 +192,7 @@ class Applied:
         changed: _Changed,
         inserted: pa.Table,
     ) -> None:
-        """Hold the result for some rows, and for those of them that match, which are at some places."""
+        """Hold the result for some rows. `places` are the indexes of those that match."""
         self._rows, self._by, self.inserted = rows, by, inserted
         self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
