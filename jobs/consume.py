@@ -21,7 +21,6 @@ in hand; a second signal releases that batch. Copy this job, and change it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -31,16 +30,17 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark import Batch, FailedTasks, Queue, Tube, TubeqError
 from tubeq_spark.programs import (
-    EPILOG,
     BadUseError,
     ExitCode,
     Stop,
     end,
+    job_parser,
     load_function,
     log,
     logged,
     named_table,
     open_spark,
+    option_of,
     read_defaults,
     report_error,
     seconds_of,
@@ -48,6 +48,7 @@ from tubeq_spark.programs import (
 )
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
@@ -71,9 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "consume.py", description=(__doc__ or "").partition("\n")[0], epilog=EPILOG
-    )
+    parser = job_parser("consume.py", __doc__)
     add = parser.add_argument
     add(
         "handler",
@@ -81,37 +80,20 @@ def _parser() -> argparse.ArgumentParser:
         help="function that gets a batch as a DataFrame",
     )
     add("--tube", required=True, help="an existing tube")
-    add("--location", help="location of the queue")
     add("--remote", help="Spark Connect server, sc://host:15002")
-    add("--engine", help="who commits: auto, native or spark")
-    add("--config", type=Path, help="file with defaults, such as conf/tubeq.toml")
     add("--once", action="store_true", help="end when no task is ready")
     add("--strict", action="store_true", help="exit with 4 if tasks failed or were buried")
     add("--results", metavar="TABLE", help="table for the results: a path or a name")
     add("--path", type=Path, default=Path(), help="folder of the module")
-    size, duration = _checked(lambda text: whole_of(text, 1)), _checked(seconds_of)
-    failures = _checked(lambda text: whole_of(text, 0))
+    size, duration = option_of(lambda text: whole_of(text, 1)), option_of(seconds_of)
+    failures = option_of(lambda text: whole_of(text, 0))
     add("--batch-size", metavar="N", type=size, default=1000, help="tasks of a batch")
     add("--per-utube", metavar="N", type=size, default=1, help="tasks of one sub-queue in a batch")
     many = "stop after N failed batches in a row; 0 = never"
     add("--max-failures", metavar="N", type=failures, default=3, help=many)
     lease = "time until the tasks of a dead consumer are released"
     add("--lease", metavar="TIME", type=duration, help=lease)
-    add("--json", action="store_true", help="print JSON")
-    add("--verbose", action="store_true", help="show tracebacks of errors")
     return parser
-
-
-def _checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Reads the value of an option. The error names the option."""
-
-    def value_of(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return value_of
 
 
 def run(given: argparse.Namespace) -> int:

@@ -13,21 +13,21 @@ serverless compute. Without `--once` it is a stream of ticks.
 
 from __future__ import annotations
 
-import argparse
 import threading
 from typing import TYPE_CHECKING
 
 from tubeq_spark import Queue
 from tubeq_spark.programs import (
-    EPILOG,
     BadUseError,
     ExitCode,
     Stop,
     end,
+    job_parser,
     log,
     log_sweep,
     logged,
     open_spark,
+    option_of,
     read_defaults,
     report_error,
     run_tubeq,
@@ -35,6 +35,7 @@ from tubeq_spark.programs import (
 )
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 #: Seconds between two looks at whether to stop, whole ones.
@@ -43,19 +44,13 @@ _LOOK = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Sweep as the command line asks; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        "sweeper.py", description=(__doc__ or "").partition("\n")[0], epilog=EPILOG
-    )
+    parser = job_parser("sweeper.py", __doc__)
     add = parser.add_argument
-    add("--location", help="location of the queue")
     add("--remote", help="Spark Connect server, sc://host:15002, for --once")
-    add("--engine", help="who commits: auto, native or spark")
-    add("--config", help="file with defaults, such as conf/tubeq.toml")
     add("--once", action="store_true", help="sweep once, and end")
-    add("--interval", metavar="TIME", default="10", help="time between sweeps")
+    interval = option_of(lambda text: seconds_of(text, 0.1))
+    add("--interval", metavar="TIME", type=interval, default=10.0, help="time between sweeps")
     add("--checkpoint", metavar="DIR", help="of the stream (by default a temporary one)")
-    add("--json", action="store_true", help="print JSON")
-    add("--verbose", action="store_true", help="show tracebacks of errors")
     given = parser.parse_args(argv)
     if given.once:
         options = {"location", "remote", "engine", "config"}
@@ -74,14 +69,13 @@ def stream(given: argparse.Namespace) -> int:
     settings = read_defaults(
         given.config, location=given.location, remote=given.remote, engine=given.engine
     )
-    interval = seconds_of(given.interval, 0.1)
     location, engine = settings.queue_location(), settings.committer()
     spark = open_spark("tubeq-sweeper", settings.remote)
     if not hasattr(spark, "sparkContext"):
         raise BadUseError("a Spark Connect server cannot run the stream: use --once")
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
     writer = ticks.option("numPartitions", 1).load().writeStream.queryName("tubeq-sweeper")
-    writer = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
+    writer = writer.trigger(processingTime=f"{round(given.interval * 1000)} milliseconds")
     if given.checkpoint is not None:
         writer = writer.option("checkpointLocation", given.checkpoint)
     sweeping = threading.Lock()

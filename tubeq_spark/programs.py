@@ -9,6 +9,7 @@
 - `Stop` makes Ctrl-C and SIGTERM a request, which a program sees between two batches;
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `until_signal` lets Ctrl-C and SIGTERM stop a streaming query that a program waits for;
+- `job_parser` returns a parser with the options that all programs of `jobs/` have, and `option_of` reads the values of others;
 - `EPILOG` is the end of a program's help, which explains the exit codes; `seconds_of` and `whole_of` read durations and whole
   numbers of a command line;
 - `named_table` returns the place of a program's own table, for `guarded_write`, and its name in SQL;
@@ -22,7 +23,10 @@ This module does not import pyspark.
 
 from __future__ import annotations
 
+import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.cli import run_tubeq
 from tubeq_spark.cli.exit_codes import EPILOG, BadUseError, ExitCode
@@ -35,6 +39,9 @@ from tubeq_spark.runtime.stopping import ProgramStop as Stop
 from tubeq_spark.storage.location import Location
 from tubeq_spark.streams.process import until_signal
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = [
     "EPILOG",
     "BadUseError",
@@ -43,6 +50,7 @@ __all__ = [
     "Stop",
     "end",
     "how_to_install",
+    "job_parser",
     "load_function",
     "log",
     "log_sweep",
@@ -50,6 +58,7 @@ __all__ = [
     "missing",
     "named_table",
     "open_spark",
+    "option_of",
     "printable",
     "read_defaults",
     "reason_of",
@@ -70,3 +79,37 @@ def end(code: int) -> None:
     """
     if code:
         sys.exit(code)
+
+
+def job_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of all programs of `jobs/`.
+
+    Args:
+        name: The name of the program.
+        doc: The docstring of its module, whose first line begins the help.
+    """
+    about = (doc or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(name, description=about, epilog=EPILOG)
+    parser.add_argument("--location", help="location of the queue")
+    parser.add_argument("--engine", help="who commits: auto, native or spark")
+    config = "file with defaults, such as conf/tubeq.toml"
+    parser.add_argument("--config", type=Path, help=config)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--verbose", action="store_true", help="show tracebacks of errors")
+    return parser
+
+
+def option_of(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return the `type` of an option whose value is read by a function; an error names the option.
+
+    Args:
+        read: Raises `ValueError` for a bad value.
+    """
+
+    def value_of(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return value_of
