@@ -74,6 +74,7 @@ def query(java: Java) -> StreamingQuery:
     return until_signal(StreamingQuery(cast("Any", java)))
 
 
+@pytest.mark.usefixtures("ctrl_c_comes")
 def test_wait_for_a_stream_when_ctrl_c_comes_stops_it_and_raises_what_shows_as_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -102,6 +103,7 @@ def test_wait_for_a_stream_when_sigterm_comes_stops_it_and_then_ends_the_program
     assert came == [True]
 
 
+@pytest.mark.usefixtures("ctrl_c_comes")
 def test_wait_for_a_stream_when_a_second_signal_comes_is_interrupted() -> None:
     java = Java(sends=2)
     try:
