@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
+#: Consumers that have taken so many microseconds ago, or less, share the gates of a tube.
+_SHARED = 10_000_000
 #: Verbs that commit nothing.
 _LOOKS = ("peek", "statistics", "tasks_by_state", "why", "utubes")
 
@@ -51,7 +53,7 @@ class Takes:
         for key in ready:
             self._check_order(key)
         # Others may take away a part of what a take has chosen.
-        is_part = bool(self.tasks) and self._meets_others()
+        is_part = bool(self.tasks) and (self._meets_others() or self._shares_gates())
         if len(self.tasks) < self.wanted and not self.rivals and not is_part:
             for key in ready:
                 self._check_found(key)
@@ -62,6 +64,12 @@ class Takes:
             for other in self.checker.history.earlier(self.call)
             if other.last > self.call.first and other.verb != "work"
         )
+
+    def _shares_gates(self) -> bool:
+        """Whether other consumers have just taken, so that each takes from the sub-queues of its own gates."""
+        since = _SHARED + self.checker.lives.sessions.apart
+        calls = self.checker.overlapping(self.call, TAKES, since)
+        return self.has_utubes and any(other.actor != self.call.actor for other in calls)
 
     def _item(self, key: str) -> Mapping[str, Any]:
         return self.checker.lives.puts[key].item
@@ -152,7 +160,7 @@ class Takes:
     def _is_alone(self) -> bool:
         """Whether no other consumer works on the tube, so that the order is strict."""
         is_fair = "fair" in self.checker.lives.values(self.call, "order")
-        if is_fair or self.call.args.get("per_utube", 1) > 1:
+        if is_fair or self.call.args.get("per_utube", 1) > 1 or self._shares_gates():
             return False
         calls = [*self.checker.history.earlier(self.call), self.call]
         own = [

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 #: Operations that end tasks which nobody counts as done.
 _UNCOUNTED = {"truncate", "drop", "repair"}
-#: A consumer is alone if the last this many commits are of its session.
+#: A consumer is alone if the last this many commits are of its session, and each has read the version before it.
+#: Two programs with one session read older ones.
 _ALONE = 10
 
 
@@ -111,7 +112,8 @@ class Judge:
             capacity, tasks = self._capacity, len(self._ids)
             if note.operation in PUTS and capacity is not None and tasks > capacity:
                 self._fail("capacity", f"the tube has {tasks} tasks, {capacity} fit")
-            self._sessions.append(note.session)
+            has_read_last = note.base in (None, commit.version - 1)
+            self._sessions.append(note.session if has_read_last else "")
 
     def _fail(self, rule: str, text: str, task_id: int | None = None) -> None:
         if self._is_counted:
