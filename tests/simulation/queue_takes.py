@@ -12,7 +12,7 @@ from tests.simulation.queue_ops import is_wanted
 from tests.simulation.queue_task import READY, STORED, TAKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from tests.simulation.checker import Checker
@@ -55,8 +55,15 @@ class Takes:
         # Others may take away a part of what a take has chosen.
         is_part = bool(self.tasks) and (self._meets_others() or self._shares_gates())
         if len(self.tasks) < self.wanted and not self.rivals and not is_part:
-            for key in ready:
+            for key in () if self._is_slow(ready) else ready:
                 self._check_found(key)
+
+    def _is_slow(self, keys: Sequence[str]) -> bool:
+        """Whether the call lasts longer than a lease of these tasks. It gives up all tasks if one lease has ended."""
+        lives, lasted = self.checker.lives, self.call.ended - self.call.began
+        puts = [lives.puts[key] for key in keys]
+        items = [item for put in puts for item in lives.resolved(put.call, put.item)]
+        return any(item["ttr"] is not None and item["ttr"] <= lasted for item in items)
 
     def _meets_others(self) -> bool:
         return any(
