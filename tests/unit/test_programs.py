@@ -326,6 +326,38 @@ with open("/proc/self/status") as status:
     (resident,) = [line.split()[1] for line in status if line.startswith("VmRSS:")]
 print(int(resident) // 1024)
 """
+_WORKER = """
+import sys
+
+from tubeq_spark import PutItem, Queue
+
+with Queue(None, sys.argv[1]) as queue:
+    for type_name, options in (("fifottl", {}), ("utubettl", {"order": "fair", "parallel": 500})):
+        tube = queue.create_tube(type_name, type_name, max_attempts=5, **options)
+        utube, per = ({"utube": "a"}, {"per_utube": 100}) if options else ({}, {})
+        # So many rows are rewritten in pieces, by priorities.
+        tube.put_many([PutItem({"n": n}, pri=n // 500, **utube) for n in range(3000)])
+        tube.put("one", unique="k", delay=1, **utube)
+        first, second, third, *rest = tube.take_many(8, **per)
+        tube.ack(first)
+        tube.release(second, delay=1)
+        tube.bury(third, error="why")
+        tube.touch(rest[0], 5)
+        tube.ack_many(rest)
+        tube.kick(1)
+        tube.peek(second)
+        tube.delete(second)
+        tube.take_arrow(100, **per).ack()
+        tube.statistics()
+        tube.tasks_by_state("buried")
+        tube.alter(max_attempts=6)
+    queue.tube("utubettl").taken_utubes()
+    queue.sweep()
+    queue.metrics()
+    queue.check()
+    print(queue.verify().violations)
+print("pandas" in sys.modules)
+"""
 #: The memory of a worker without Spark, in megabytes.
 MOST = 150
 
@@ -340,6 +372,14 @@ def test_queues_in_memory_and_on_local_files_need_no_extra_and_little_memory(
     *said, resident = done.stdout.splitlines()
     assert said == ["4", "1 1 1 1", "[]"] * 2
     assert int(resident) <= MOST
+
+
+@pytest.mark.processes
+def test_a_worker_that_uses_every_verb_does_not_import_pandas(tmp_path: Path) -> None:
+    # It would need 80 MB and a third of a second more.
+    done = ended(_WORKER, f"{tmp_path}/q")
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["[]", "False"]
 
 
 # -- the one line that tells why something failed -----------------------------------------------------

@@ -14,6 +14,7 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.stored_task import StoredTask, position_of, session_of
 from tubeq_spark.runtime.context import TubeContext, translated
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.expression import Expression, any_of, row
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
@@ -97,7 +98,8 @@ def taken_utubes(ctx: TubeContext) -> pa.Table:
             max(begun[of].moments, default=None) if of in begun else None for of in utubes
         ],
     }
-    return pa.Table.from_pydict(columns, _TAKEN_UTUBES)
+    arrays = [array(columns[field.name], field.type) for field in _TAKEN_UTUBES]
+    return pa.Table.from_arrays(arrays, schema=_TAKEN_UTUBES)
 
 
 def failures(ctx: TubeContext, texts: int) -> dict[str, int]:

@@ -165,9 +165,8 @@ def _going_on(key: pa.ChunkedArray, place: int) -> int:
     A piece that begins with such values has no other ones. Bounds are kept for each column separately, so with
     other values its bounds would allow rows that come before some of the former piece.
     """
-    before = key[place - 1].as_py()
-    following = key.slice(place)
-    if before is None:
+    before, following = key[place - 1], key.slice(place)
+    if not before.is_valid:
         return int(following.null_count)
     return int(pc.sum(pc.equal(following, before)).as_py() or 0)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.arrow.columns import repeated
+from tubeq_spark.storage.arrow.columns import empty, repeated
 from tubeq_spark.storage.log.actions import Actions, DamagedCommitError, DataFile, info_in, parsed
 from tubeq_spark.storage.log.log_files import LogFiles, checkpoint_name, commit_name
 from tubeq_spark.storage.log.reading import BEGINNING, LogFacts
@@ -102,7 +102,7 @@ class Replay:
         """
         self._rows.clear()
         if start == BEGINNING:
-            return self._schema.empty_table(), {}
+            return empty(self._schema), {}
         state = self._facts.checkpoint(start)
         if state is None:
             message = self._facts.bad_checkpoints.get(checkpoint_name(start), "is gone")
@@ -132,7 +132,7 @@ class Replay:
                 info.get("readVersion"),
                 note_in(text_with_note(info)),
                 str(info.get("operation", "")),
-                pa.concat_tables([self._schema.empty_table(), *before]),
+                pa.concat_tables([empty(self._schema), *before]),
                 after,
                 _totals(contents),
             )
@@ -147,7 +147,7 @@ class Replay:
         """The rows of the files that a commit or a checkpoint adds."""
         new = {path: self._read(version, file) for path, file in contents.adds.items()}
         self._rows |= new
-        return pa.concat_tables([self._schema.empty_table(), *new.values()])
+        return pa.concat_tables([empty(self._schema), *new.values()])
 
     def _read(self, version: int, file: DataFile) -> pa.Table:
         """The rows of a data file."""
