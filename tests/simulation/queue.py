@@ -49,7 +49,7 @@ def judge(plan: Plan) -> tuple[list[Violation], Run | None]:
     for told in done.verified.violations:
         text = f"version {told.version} of {told.tube}, task {told.task_id}: {told.text}"
         found.append(Violation(f"verify {told.rule}", told.tube, text))
-    found += [Violation("verify", "", text) for text in done.verified.unread]
+    found += [Violation("verify", "", text) for text in done.verified.damaged]
     for thread, error in done.scheduler.errors:
         if type(error).__name__ not in _LEFT:
             found.append(Violation("thread", "", f"{thread.name} ended with {error!r}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from inspect import getclosurevars
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.history import US
@@ -35,8 +36,13 @@ class Worked:
                 args["n"] = args.pop("take")
             else:
                 args["n" if verb == "take_many" else "ids"] = given[name == "_settle"]
-            if verb == "retry" and self._tube.type.endswith("ttl"):
-                args["backoff"] = [US, 2.0, 3600 * US]
+            if verb == "retry":
+                how = getclosurevars(given[0].change).nonlocals["how"]
+                if not how.by_backoff:
+                    # The loop ends, and its calls were stopped.
+                    args["delay"] = 0
+                elif self._tube.type.endswith("ttl"):
+                    args["backoff"] = [US, 2.0, 3600 * US]
             acked = args.get("ack", args["ids"] if verb == "ack_many" else ())
             assert self._done.issuperset(acked), "a task is acked whose handler has not returned"
             call = functools.partial(found, *given, **options)
