@@ -36,8 +36,7 @@ class Takes:
         self.has_utubes = self.options["type"].startswith("utube")
         self.tasks = [] if call.result is None else call.tasks()
         self.wanted = call.args["n"]
-        acked = {checker.lives.keys.get(number) for number in call.args.get("ack", ())}
-        kinds = checker.lives.kinds(call)
+        acked, kinds = self._acked(call), checker.lives.kinds(call)
         self._kinds = {key: kinds[key] for key in kinds if key not in acked}
         self.rivals = checker.overlapping(call, TAKES)
 
@@ -128,9 +127,13 @@ class Takes:
     def _hold(self, keys: set[str], call: Call, since: Call) -> bool:
         """Whether all these tasks are certainly still taken at a call, if the take `since` came before it."""
         lives = self.checker.lives
-        return all(
+        return keys.isdisjoint(self._acked(call)) and all(
             lives.is_known(key) and lives.kinds_at(key, call, since) == {TAKEN} for key in keys
         )
+
+    def _acked(self, call: Call) -> set[str | None]:
+        """The tasks that an exchange acks."""
+        return {self.checker.lives.keys.get(number) for number in call.args.get("ack", ())}
 
     def _check_leases(self) -> None:
         """A task whose lease is over when it is handed out."""
