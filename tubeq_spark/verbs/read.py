@@ -237,9 +237,10 @@ def _while_ready(ctx: TubeContext, row: StoredTask, now_us: int, over: Collectio
             tasks = "task of its tube is" if taken == 1 else "tasks of its tube are"
             return f"waits: {taken:,} {tasks} {_AT_A_TIME}"
     before = table.is_in(TaskState.READY, now_us, over) & table.up_to(position_of(row, table.order))
+    # The task itself may be gone by now.
+    before &= ~table.has_id([row.task_id])
     if not ctx.tube_type.subqueues:
-        # The task itself is counted, too.
-        return _behind(ctx.reader.count(before, skips=()) - 1, "")
+        return _behind(ctx.reader.count(before, skips=()), "")
     return _in_subqueue(ctx, row, now_us, is_taken, before)
 
 
@@ -260,8 +261,8 @@ def _in_subqueue(
     if row.utube in waiting:
         return f"waits: {utube} is over its rate {_until(waiting[row.utube])}"
     ready = ctx.reader.counts("utube", before, skips=())
-    if ready.get(row.utube, 0) > 1:
-        return _behind(ready[row.utube] - 1, f" of {utube}")
+    if row.utube in ready:
+        return _behind(ready[row.utube], f" of {utube}")
     busy = {name for name, count in taken.items() if count >= options.parallel}.union(waiting)
     if options.order == "fair":
         others = turns_before(ctx, limits, row.utube, busy)
