@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -90,7 +90,7 @@ def taken_utubes(ctx: TubeContext) -> pa.Table:
     seen, taken, begun = limits.seen, limits.seen.counts(), limits.seen.moments()
     utubes = sorted({*taken, *begun}, key=lambda name: (name is not None, name or ""))
     gates = seen.gates_of(utubes) if seen.numbers else []
-    columns = {
+    columns: dict[str, list[Any]] = {
         "utube": utubes,
         "number": [seen.numbers[gate] for gate in gates],
         "taken": [taken.get(utube, 0) for utube in utubes],
