@@ -76,8 +76,10 @@ class Ops:
             for number in call.args.get("batch", ()):
                 if number in self._lives.keys:
                     yield self._lives.keys[number], Op(call, "close", None, may_skip=True)
-        # The queue object may have closed after the commit of a take, and released the tasks.
-        if call.error in ("StoreError", "QueueStateError") and call.verb in TAKES:
+        # After the commit of a take the queue object may have closed, and released the tasks. Or the take was slow, and gave
+        # them back to take again, from a tube that was dropped meanwhile.
+        errors = ("StoreError", "QueueStateError", "TubeNotFoundError")
+        if call.error in errors and call.verb in TAKES:
             yield from self._of_take(call, {})
         if call.error == "StoreError" and call.verb in WHOLE:
             # It makes several commits.

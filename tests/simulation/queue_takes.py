@@ -54,11 +54,13 @@ class Takes:
         # Others may take away a part of what a take has chosen.
         is_part = bool(self.tasks) and (self._meets_others() or self._shares_gates())
         if len(self.tasks) < self.wanted and not self.rivals and not is_part:
-            for key in () if self._is_slow(ready) else ready:
+            for key in () if self._may_give_up(ready) else ready:
                 self._check_found(key)
 
-    def _is_slow(self, keys: Sequence[str]) -> bool:
-        """Whether the call lasts longer than a lease of these tasks. It gives up all tasks if one lease has ended."""
+    def _may_give_up(self, keys: Sequence[str]) -> bool:
+        """Whether the call may have given back what it took, and taken again: a lease was over, or an option altered."""
+        if self.checker.overlapping(self.call, ("alter", "pause", "resume"), PAUSED):
+            return True
         lives, lasted = self.checker.lives, self.call.ended - self.call.began
         puts = [lives.puts[key] for key in keys]
         items = [item for put in puts for item in lives.resolved(put.call, put.item)]

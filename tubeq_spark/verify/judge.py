@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: Operations that end tasks which nobody counts as done.
 _UNCOUNTED = {"truncate", "drop", "repair"}
-#: A consumer is alone if the last this many commits are of its session, and each has read the version before it.
-#: Two programs with one session read older ones.
+#: A consumer is alone if the last this many commits are of its session, and each was decided after the one before it.
+#: Otherwise two programs may have this session.
 _ALONE = 10
 
 
@@ -68,7 +68,7 @@ class Judge:
         self._moments: dict[str | None, list[int]] = defaultdict(list)
         self._total = 0
         self._sessions: deque[str] = deque(maxlen=_ALONE)
-        self._version, self._is_counted = 0, True
+        self._version, self._is_counted, self._at_us = 0, True, 0
 
     @property
     def tasks(self) -> int:
@@ -113,7 +113,9 @@ class Judge:
             if note.operation in PUTS and capacity is not None and tasks > capacity:
                 self._fail("capacity", f"the tube has {tasks} tasks, {capacity} fit")
             has_read_last = note.base in (None, commit.version - 1)
-            self._sessions.append(note.session if has_read_last else "")
+            is_later = note.at_us is None or note.at_us >= self._at_us
+            self._sessions.append(note.session if has_read_last and is_later else "")
+            self._at_us = note.at_us or self._at_us
 
     def _fail(self, rule: str, text: str, task_id: int | None = None) -> None:
         if self._is_counted:
