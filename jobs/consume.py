@@ -245,7 +245,7 @@ class Consumer:
             failed = failed.where("error IS NOT NULL")
             ours = failed.join(df.select("task_id"), "task_id", "left_semi")
             failed = ours.dropDuplicates(["task_id"]).toArrow()
-        # A task whose results are stored gets no others. So those of a failed task wait for its next attempt.
+        # The results of a task are stored once. A failed task runs again, so its results are not stored now.
         self.added += self.results.add(results, but=_failed_ids(failed))
         return failed
 

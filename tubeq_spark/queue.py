@@ -784,8 +784,8 @@ class Queue:
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.
 
-        Commits: those of a sweep, 1 to the sessions, and with `close` 1 to the registry for each tube. The target gets
-        files, and no commits.
+        Commits: those of a sweep and 1 to the sessions; with `close` also 1 to the registry for each tube. The target
+        gets no commits, because its files are copied.
         """
         self._context.require_running()
         if self.engine != "native":

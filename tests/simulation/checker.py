@@ -36,8 +36,8 @@ _WHY = {
 _EVENTS = ("put", "take", "ack", "touch", "delete", "kick")
 #: Errors of a storage that fails, and how many requests fail before.
 _BY_FAULTS = {"StoreError": 1, "CommitUnknownError": 2, "SessionError": 1}
-#: One failed request is enough for such an error: a rival has removed the version which would tell, or a put cannot read
-#: whether its tube was moved meanwhile.
+#: One failed request is enough for these errors. In the first a rival has removed the version that would tell the outcome.
+#: In the second a put cannot read whether its tube was moved.
 _BY_ONE = ("begins after version", "perhaps not where the queue is used")
 
 

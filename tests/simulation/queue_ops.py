@@ -76,8 +76,8 @@ class Ops:
             for number in call.args.get("batch", ()):
                 if number in self._lives.keys:
                     yield self._lives.keys[number], Op(call, "close", None, may_skip=True)
-        # After the commit of a take the queue object may have closed, and released the tasks. Or the take was slow, and gave
-        # them back to take again, from a tube that was dropped meanwhile.
+        # The take may have been committed. Then the queue object was closed, and released the tasks. Or the take was slow, gave
+        # them back, and began again after the tube was dropped.
         errors = ("StoreError", "QueueStateError", "TubeNotFoundError")
         if call.error in errors and call.verb in TAKES:
             yield from self._of_take(call, {})

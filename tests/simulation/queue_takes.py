@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
-#: Consumers that have taken so many microseconds ago, or less, share the gates of a tube.
+#: Consumers share the gates of a tube for this many microseconds after each take.
 _SHARED = 10_000_000
 #: Verbs that commit nothing.
 _LOOKS = ("peek", "statistics", "tasks_by_state", "why", "utubes")
@@ -53,13 +53,14 @@ class Takes:
             self._check_order(key)
         # Others may take away a part of what a take has chosen.
         is_part = bool(self.tasks) and (self._meets_others() or self._shares_gates())
-        if len(self.tasks) < self.wanted and not self.rivals and not is_part:
-            for key in () if self._may_give_up(ready) else ready:
-                self._check_found(key)
+        if len(self.tasks) >= self.wanted or self.rivals or is_part or self._may_give_up(ready):
+            return
+        for key in ready:
+            self._check_found(key)
 
     def _may_give_up(self, keys: Sequence[str]) -> bool:
-        """Whether the call may have given back what it took, and taken again: a lease was over, or an option altered."""
-        if self.checker.overlapping(self.call, ("alter", "pause", "resume"), PAUSED):
+        """Whether the call may have given its tasks back and taken again, because a lease ended or an option changed."""
+        if self.checker.overlapping(self.call, ("alter",), PAUSED):
             return True
         lives, lasted = self.checker.lives, self.call.ended - self.call.began
         puts = [lives.puts[key] for key in keys]

@@ -39,7 +39,7 @@ class Worked:
             if verb == "retry":
                 how = getclosurevars(given[0].change).nonlocals["how"]
                 if not how.by_backoff:
-                    # The loop ends, and its calls were stopped.
+                    # The loop has stopped this call, so its task is ready at once.
                     args["delay"] = 0
                 elif self._tube.type.endswith("ttl"):
                     args["backoff"] = [US, 2.0, 3600 * US]

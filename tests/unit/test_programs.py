@@ -335,7 +335,7 @@ with Queue(None, sys.argv[1]) as queue:
     for type_name, options in (("fifottl", {}), ("utubettl", {"order": "fair", "parallel": 500})):
         tube = queue.create_tube(type_name, type_name, max_attempts=5, **options)
         utube, per = ({"utube": "a"}, {"per_utube": 100}) if options else ({}, {})
-        # So many rows are rewritten in pieces, by priorities.
+        # The first take splits a file of this size by the priorities of its tasks.
         tube.put_many([PutItem({"n": n}, pri=n // 500, **utube) for n in range(3000)])
         tube.put("one", unique="k", delay=1, **utube)
         first, second, third, *rest = tube.take_many(8, **per)

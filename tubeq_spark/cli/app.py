@@ -60,7 +60,7 @@ _COMMANDS = {
 
 
 def _function_of(name: str) -> Callable[..., None]:
-    """The function of a command. Its module is imported only for its own call: to import all modules takes longer than a call."""
+    """The function of a command. Only its module is imported, because all modules take longer to import than a call runs."""
     module = importlib.import_module(f"tubeq_spark.cli.{_COMMANDS[name]}")
     function: Callable[..., None] = getattr(module, name.replace("-", "_"))
     return function

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.stored_task import StoredTask, position_of, session_of
 from tubeq_spark.runtime.context import TubeContext, translated
-from tubeq_spark.storage.arrow.columns import array
+from tubeq_spark.storage.arrow.columns import table_of
 from tubeq_spark.storage.expression import Expression, any_of, row
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
@@ -38,14 +38,12 @@ _AT_A_TIME = "taken, as many as may be at a time"
 _PAGE = 10_000
 
 #: The columns of `taken_utubes`.
-_TAKEN_UTUBES = pa.schema(
-    {
-        "utube": pa.string(),
-        "number": pa.int64(),
-        "taken": pa.int64(),
-        "last_begun": pa.timestamp("us", "UTC"),
-    }
-)
+_TAKEN_UTUBES = {
+    "utube": pa.string(),
+    "number": pa.int64(),
+    "taken": pa.int64(),
+    "last_begun": pa.timestamp("us", "UTC"),
+}
 
 #: The columns of `history`.
 _HISTORY = pa.schema(
@@ -90,16 +88,16 @@ def taken_utubes(ctx: TubeContext) -> pa.Table:
     seen, taken, begun = limits.seen, limits.seen.counts(), limits.seen.moments()
     utubes = sorted({*taken, *begun}, key=lambda name: (name is not None, name or ""))
     gates = seen.gates_of(utubes) if seen.numbers else []
-    columns: dict[str, list[Any]] = {
-        "utube": utubes,
-        "number": [seen.numbers[gate] for gate in gates],
-        "taken": [taken.get(utube, 0) for utube in utubes],
-        "last_begun": [
-            max(begun[of].moments, default=None) if of in begun else None for of in utubes
-        ],
-    }
-    arrays = [array(columns[field.name], field.type) for field in _TAKEN_UTUBES]
-    return pa.Table.from_arrays(arrays, schema=_TAKEN_UTUBES)
+    rows = [
+        (
+            utube,
+            seen.numbers[gate],
+            taken.get(utube, 0),
+            max(begun[utube].moments, default=None) if utube in begun else None,
+        )
+        for utube, gate in zip(utubes, gates, strict=True)
+    ]
+    return table_of(rows, _TAKEN_UTUBES)
 
 
 def failures(ctx: TubeContext, texts: int) -> dict[str, int]:
@@ -237,7 +235,7 @@ def _while_ready(ctx: TubeContext, row: StoredTask, now_us: int, over: Collectio
             tasks = "task of its tube is" if taken == 1 else "tasks of its tube are"
             return f"waits: {taken:,} {tasks} {_AT_A_TIME}"
     before = table.is_in(TaskState.READY, now_us, over) & table.up_to(position_of(row, table.order))
-    # The task itself may be gone by now.
+    # The task may have been deleted since it was read, so it is not counted.
     before &= ~table.has_id([row.task_id])
     if not ctx.tube_type.subqueues:
         return _behind(ctx.reader.count(before, skips=()), "")

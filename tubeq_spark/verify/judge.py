@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Operations that end tasks which nobody counts as done.
 _UNCOUNTED = {"truncate", "drop", "repair"}
 #: A consumer is alone if the last this many commits are of its session, and each was decided after the one before it.
-#: Otherwise two programs may have this session.
+#: If one was not, two programs may share the session.
 _ALONE = 10
 
 

@@ -192,7 +192,7 @@ class Applied:
         changed: _Changed,
         inserted: pa.Table,
     ) -> None:
-        """Hold the result for some rows. `places` are the indexes of those that match."""
+        """Keep the outcome of a statement. `places` are the indexes of the rows that match."""
         self._rows, self._by, self.inserted = rows, by, inserted
         self.affected = Affected(inserted.num_rows, changed.updated, changed.removed)
         #: The rows that change, by their indexes and as they are before, and these rows afterwards.
