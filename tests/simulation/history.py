@@ -27,6 +27,8 @@ NEVER = 1 << 62
 #: Verbs that put tasks, and verbs that take some.
 PUTS = ("put", "put_many", "put_arrow")
 TAKES = ("take", "take_many", "take_arrow", "exchange")
+#: Verbs by which a program becomes a consumer.
+WORKS = (*TAKES, "work")
 #: Verbs on named tasks, by the action on each of them.
 NAMED = {
     "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.history import US
+from tests.simulation.history import US, WORKS
 from tests.simulation.scheduler import Pace
 from tests.simulation.sim_store import Faults
 from tubeq_spark import Backoff, Rate
@@ -91,6 +91,8 @@ _RUSH = {
 }  # fmt: skip
 _LONG = ("put", "put_many", "take", "ack", "exchange")
 _KINDS = {"mixed": 60, "rush": 25, "quiet": 20, "long": 3}
+#: The part of the mixed plans in which only the first program takes.
+_ONE_CONSUMER = 0.2
 #: How many acts a plan has.
 _ACTS = 30
 
@@ -111,7 +113,12 @@ def _mixed(seed: int, rng: random.Random) -> Plan:
     stalls = rng.choice((0.0, 0.0, 0.02, 0.1))
     pace = Pace(rng.choice((0.0, 0.3, 0.9)), stalls, rng.choice((4, 50)))
     threads = [rng.choice((1, 1, 1, 2)) for _ in skews]
-    return Plan(seed, *_acts(rng, threads, _OFTEN), tuple(skews), faults, pace)
+    tubes, acts = _acts(rng, threads, _OFTEN)
+    if rng.random() < _ONE_CONSUMER:
+        # The other programs only put and administer.
+        own = {"program": 0, "thread": 0}
+        acts = tuple(act._replace(**own) if act.verb in WORKS else act for act in acts)
+    return Plan(seed, tubes, acts, tuple(skews), faults, pace)
 
 
 def _quiet(seed: int, rng: random.Random) -> Plan:

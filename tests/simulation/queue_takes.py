@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.history import PUTS, TAKES, key_of
+from tests.simulation.history import PUTS, TAKES, WORKS, key_of
 from tests.simulation.queue_lives import PAUSED
 from tests.simulation.queue_ops import is_wanted
 from tests.simulation.queue_task import READY, STORED, TAKEN
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.history import Call
 
 
-#: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
+#: A consumer is alone if no other queue object has taken from the tube since its last calls.
 _LAST = 6
 #: Consumers share the gates of a tube for this many microseconds after each take.
 _SHARED = 10_000_000
@@ -167,7 +167,9 @@ class Takes:
             same = self.has_utubes and task["utube"] == utube
             if order is None or order > self.checker.lives.order(self.call.tube, task):
                 continue
-            if same or (self._is_alone() and self._may_take(key)):
+            # A take that gave this one back may have used up the rate of its sub-queue.
+            may_wait = self._may_give_up([key]) or not self._may_take(key)
+            if same or (self._is_alone() and not may_wait):
                 self.checker.fail("order", self.call, f"{task['data']} came before {key}")
 
     def _is_alone(self) -> bool:
@@ -184,7 +186,8 @@ class Takes:
         # Its last commits may still make it expect others.
         since = own[-_LAST:][0].first
         return not self.rivals and all(
-            other.actor == self.call.actor or other.last < since for other in calls
+            other.actor == self.call.actor or other.last < since or other.verb not in WORKS
+            for other in calls
         )
 
     def _may_take(self, key: str) -> bool:

@@ -107,6 +107,34 @@ def test_take_of_many_in_one_order_beside_single_takes_mostly_needs_few_decision
     assert statistics.median(decisions) <= MOST_DECISIONS
 
 
+def test_an_only_consumer_beside_a_producer_takes_in_the_order_of_the_puts() -> None:
+    scheduler, taken = Scheduler(1, SimStore(random.Random(1)), Pace()), list[int]()
+    consumer, producer = (Actor(scheduler, name, Faults(), 0.0) for name in "ab")
+
+    def put(_: Actor) -> None:
+        with Queue(None, LOCATION, engine="native") as queue:
+            for number in range(30):
+                queue["work"].put(number)
+
+    def take(_: Actor) -> None:
+        with Queue(None, LOCATION, engine="native") as queue:
+            tube = queue.create_tube("work", "fifottl")
+            tube.put_many([-3, -2, -1])
+            SimThread(target=put, args=(producer,), name="b", actor=producer).start()
+            for _ in range(33):
+                task = tube.take(60)
+                assert task is not None
+                taken.append(task.data)
+                tube.ack(task.task_id)
+
+    with simulated(scheduler):
+        SimThread(target=take, args=(consumer,), name="a", actor=consumer).start()
+        scheduler.run()
+
+    assert scheduler.errors == []
+    assert taken == [-3, -2, -1, *range(30)]
+
+
 # -- rates of workers ------------------------------------------------------------------------------
 
 

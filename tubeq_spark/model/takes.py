@@ -204,7 +204,7 @@ def segments_of_group(
     A take from a segment rewrites the rest of it. So of several takes of the first tasks only one succeeds, and the
     others have read and written for nothing. If each takes from segments of its own, all succeed.
 
-    The first segments are divided into groups, one for each commit of a rival and one for the take itself. A group is
+    The first segments are divided into groups, one for each take of a rival and one for the take itself. A group is
     one segment, or as many as have the wanted tasks. A session prefers the group with the highest hash, which does not
     change if earlier segments do. If that is the first group, the take begins with the first task.
 
@@ -212,7 +212,7 @@ def segments_of_group(
         segments: The first segments of ready tasks, all of the priority of the tube's first task, in their order, each
             with the number of its tasks.
         wanted: The number of tasks that the take wants, >= 1.
-        rivals: The number of recent commits of other programs.
+        rivals: The number of recent takes of other programs.
         who: A text that is different for each session.
 
     Returns:

@@ -180,7 +180,7 @@ class Tables(Protocol):
         return None
 
     def rivals(self, table: str) -> int:
-        """The number of other programs' commits that came before the last commits to a table; 0 with an exclusive lock.
+        """The number of other programs' takes that came before the last commits to a table; 0 with an exclusive lock.
 
         This reads nothing.
         """

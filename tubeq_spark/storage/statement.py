@@ -231,6 +231,9 @@ class PutIdentity:
 
 #: Operations that add tasks.
 PUTS = frozenset({"put", "urgent"})
+#: The operations of commits that take tasks.
+TAKES = frozenset({"take", "exchange"})
+_TAKE = re.compile(f"tubeq operation=(?:{'|'.join(TAKES)}) ".encode())
 #: The last version of each table that the running attempt of a verb has read.
 versions_read: ContextVar[dict[str, int]] = ContextVar("tubeq_versions_read")
 #: The columns of DESCRIBE HISTORY that `read_commit` reads, beside `timestamp`.
@@ -316,6 +319,11 @@ def asked_by(requests: Sequence[TakeRequest]) -> str:
 def pattern_of(field: str) -> str:
     """The pattern of a field's value, as its first group, in a text with a note."""
     return rf"tubeq (?:\w+=[\w/,-]* )*?{field}=([\w/,-]*)"
+
+
+def is_take(commit: bytes) -> bool:
+    """Whether a commit takes tasks, by the note in the first line of its text."""
+    return _TAKE.search(commit.partition(b"\n")[0]) is not None
 
 
 def note_in(text: str) -> Note | None:

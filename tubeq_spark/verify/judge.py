@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tubeq_spark.model.reports import Violation
 from tubeq_spark.model.takes import begun
 from tubeq_spark.model.tube_types import order_of
-from tubeq_spark.storage.statement import PUTS, total_of
-from tubeq_spark.verify.rows import TAKES, Row, changed, fault_of_step, rows_of, tasks_of
+from tubeq_spark.storage.statement import PUTS, TAKES, total_of
+from tubeq_spark.verify.rows import Row, changed, fault_of_step, rows_of, tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

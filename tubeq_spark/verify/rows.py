@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import all_of, row
-from tubeq_spark.storage.statement import PUTS
+from tubeq_spark.storage.statement import PUTS, TAKES
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 from tubeq_spark.storage.tables.tube_table import GONE, SEGMENT_0
 
@@ -91,8 +91,6 @@ def changed(before: pa.Table, after: pa.Table) -> tuple[list[Row], list[Row]]:
 
 # -- the rules of one task ----------------------------------------------------------------------------
 
-#: Operations that take tasks.
-TAKES = {"take", "exchange"}
 #: Operations that remove tasks without a condition: a program has asked for it.
 _REMOVES = {"delete", "truncate", "drop", "repair"}
 #: Operations of the session that holds the task, and of no other one.

@@ -119,7 +119,7 @@ class Log(LogReader):
         following: NextVersion | None,
     ) -> None:
         """Commit a change whose data files are written."""
-        met = 0
+        met = takes = 0
         try:
             for met in range(_RIVALS):
                 # If a rival has committed while data files were sent, no PUT is needed to find that out.
@@ -130,6 +130,7 @@ class Log(LogReader):
                 # The rival may have been late itself: then its commit is none of the log's, and only a new look tells.
                 if self._may_be_late(base.snapshot, base.sure):
                     break
+                takes += following.is_take
                 base = self._behind(base, following)
                 found = change.on(base.snapshot)
                 if found is None:
@@ -137,7 +138,7 @@ class Log(LogReader):
                 change = found
             met += 1
         finally:
-            self._met.append(met)
+            self._met.append((met, takes))
         raise self._conflict(base.snapshot.version + 1, "was committed by somebody else")
 
     def write(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
@@ -180,7 +181,7 @@ class Log(LogReader):
     def _after(self, base: Base, met: int = 0) -> NextVersion:
         """The version after another one. If others commit, it is asked for at once."""
         following = NextVersion(self.store, base.snapshot.version + 1)
-        if met or self.rivals:
+        if met or self._is_busy:
             following.ask_ahead()
         return following
 

@@ -96,8 +96,8 @@ class LogReader:
         self._lock = threading.Lock()
         #: Held by the thread that commits.
         self._writing = threading.Lock()
-        #: For each of the last commits, the number of commits of others that came first.
-        self._met: deque[int] = deque(maxlen=_LAST)
+        #: For each of the last commits, the number of commits of others that came first, and of takes among them.
+        self._met: deque[tuple[int, int]] = deque(maxlen=_LAST)
         #: How many new commits each of the last looks has found.
         self._news: deque[int] = deque(maxlen=_LAST)
 
@@ -109,8 +109,13 @@ class LogReader:
 
     @property
     def rivals(self) -> int:
-        """How many commits of others came before the last commits of this process; 0 where a lock keeps others away."""
-        return sum(self._met) if self.is_far else 0
+        """How many takes of others came before the last commits of this process; 0 where a lock keeps others away."""
+        return sum(takes for _, takes in self._met) if self.is_far else 0
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether commits of others came before the last commits of this process, where no lock keeps them away."""
+        return self.is_far and any(commits for commits, _ in self._met)
 
     def newest(self) -> Snapshot:
         """The newest version. That is one request if nothing is new, and none if this operation has already looked.
@@ -134,7 +139,9 @@ class LogReader:
         known = self._known
         if known is None or not self.is_far:
             return None
-        is_late = self._clock.monotonic() - known.at > (_BESIDE_OTHERS if self.rivals else _LATELY)
+        is_late = self._clock.monotonic() - known.at > (
+            _BESIDE_OTHERS if self._is_busy else _LATELY
+        )
         return None if is_late or not self._is_sure(known) else known
 
     def _is_sure(self, known: Base) -> bool:

@@ -185,7 +185,7 @@ class NativeTables(Tables):
         return (told_file(file, newest.shape.schema, bound) for bound, file in bounds)
 
     def rivals(self, table: str) -> int:
-        """How many commits of others came before the last commits of this process to a table."""
+        """How many takes of others came before the last commits of this process to a table."""
         return self._handles.table(table).rivals
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
