@@ -133,7 +133,7 @@ class RetryWaits:
         Args:
             elapsed: Seconds since the operation began.
             uniform: Returns a random number from 0 to 1.
-            rivals: Returns the number of other programs' takes that came before the last commits; 0 under a lock.
+            rivals: Returns the number of other programs' commits that came before the last ones; 0 under a lock.
         """
         for number in range(self.attempts - 1):
             if elapsed() >= self.seconds:

@@ -27,6 +27,7 @@ from tubeq_spark import (
     TubeqError,
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
+from tubeq_spark.storage.engine import Rivals
 from tubeq_spark.storage.expression import STALE
 from tubeq_spark.storage.locks.committer import Committer, JvmNote
 from tubeq_spark.storage.locks.table_lock import LockFile, TableLock
@@ -101,7 +102,7 @@ class FakeEngine:
 
     @property
     def tables(self) -> SimpleNamespace:
-        return SimpleNamespace(rivals=lambda _: 0)
+        return SimpleNamespace(rivals=lambda _: Rivals())
 
     def look_ahead(self, table: str) -> None:
         self.ahead.append(table)

@@ -187,7 +187,7 @@ class CommitLoop:
 
     def _rivals(self, table_lock: TableLock) -> int:
         table = self._tables.get(table_lock)
-        return 0 if table is None else self._engine.tables.rivals(table)
+        return 0 if table is None else self._engine.tables.rivals(table).commits
 
     def opened(self, table: str, table_lock: TableLock) -> None:
         """Begin to use a table."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
@@ -104,6 +104,18 @@ class Extent:
     log_commits: int | None
 
 
+class Rivals(NamedTuple):
+    """The commits of other programs that came before some commits.
+
+    Attributes:
+        commits: Their number.
+        takes: The number of takes among them.
+    """
+
+    commits: int = 0
+    takes: int = 0
+
+
 class Tables(Protocol):
     """Makes, changes and measures tables of an engine.
 
@@ -179,12 +191,12 @@ class Tables(Protocol):
         """
         return None
 
-    def rivals(self, table: str) -> int:
-        """The number of other programs' takes that came before the last commits to a table; 0 with an exclusive lock.
+    def rivals(self, table: str) -> Rivals:
+        """The commits of other programs that came before the last ones to a table; none with an exclusive lock.
 
         This reads nothing.
         """
-        return 0
+        return Rivals()
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of small segments of a tube, by their known data files, if it is cheap to get; else 0.

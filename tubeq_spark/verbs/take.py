@@ -255,7 +255,7 @@ class Take:
         ctx = self._ctx
         if ctx.table_lock.is_exclusive:
             return None
-        rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
+        rivals = ctx.queue.engine.tables.rivals(ctx.table.name).takes
         found = ctx.reader.segments_by_log(now_us) if rivals else None
         if found is None:
             return None

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tubeq_spark.clock import to_us
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.engine import EngineError, Outcome
+from tubeq_spark.storage.engine import EngineError, Outcome, Rivals
 from tubeq_spark.storage.log import data_files, log_files
 from tubeq_spark.storage.log.actions import DataFile, damaged, encoded
 from tubeq_spark.storage.log.log_files import LogFiles, commit_file, commit_name
@@ -138,7 +138,7 @@ class Log(LogReader):
                 change = found
             met += 1
         finally:
-            self._met.append((met, takes))
+            self._met.append(Rivals(met, takes))
         raise self._conflict(base.snapshot.version + 1, "was committed by somebody else")
 
     def write(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
@@ -181,7 +181,7 @@ class Log(LogReader):
     def _after(self, base: Base, met: int = 0) -> NextVersion:
         """The version after another one. If others commit, it is asked for at once."""
         following = NextVersion(self.store, base.snapshot.version + 1)
-        if met or self._is_busy:
+        if met or self.rivals.commits:
             following.ask_ahead()
         return following
 

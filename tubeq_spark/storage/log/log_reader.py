@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.storage.engine import Rivals
 from tubeq_spark.storage.log import reading
 from tubeq_spark.storage.log.actions import OURS, Actions, hours_of, info_in
 from tubeq_spark.storage.log.log_files import (
@@ -96,8 +97,8 @@ class LogReader:
         self._lock = threading.Lock()
         #: Held by the thread that commits.
         self._writing = threading.Lock()
-        #: For each of the last commits, the number of commits of others that came first, and of takes among them.
-        self._met: deque[tuple[int, int]] = deque(maxlen=_LAST)
+        #: For each of the last commits, the commits of others that came first.
+        self._met: deque[Rivals] = deque(maxlen=_LAST)
         #: How many new commits each of the last looks has found.
         self._news: deque[int] = deque(maxlen=_LAST)
 
@@ -108,14 +109,11 @@ class LogReader:
         return None if known is None else known.snapshot
 
     @property
-    def rivals(self) -> int:
-        """How many takes of others came before the last commits of this process; 0 where a lock keeps others away."""
-        return sum(takes for _, takes in self._met) if self.is_far else 0
-
-    @property
-    def _is_busy(self) -> bool:
-        """Whether commits of others came before the last commits of this process, where no lock keeps them away."""
-        return self.is_far and any(commits for commits, _ in self._met)
+    def rivals(self) -> Rivals:
+        """The commits of others that came before the last commits of this process; none where a lock keeps others away."""
+        if not self.is_far:
+            return Rivals()
+        return Rivals(sum(met.commits for met in self._met), sum(met.takes for met in self._met))
 
     def newest(self) -> Snapshot:
         """The newest version. That is one request if nothing is new, and none if this operation has already looked.
@@ -140,7 +138,7 @@ class LogReader:
         if known is None or not self.is_far:
             return None
         is_late = self._clock.monotonic() - known.at > (
-            _BESIDE_OTHERS if self._is_busy else _LATELY
+            _BESIDE_OTHERS if self.rivals.commits else _LATELY
         )
         return None if is_late or not self._is_sure(known) else known
 

@@ -18,7 +18,7 @@ from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Tables
+from tubeq_spark.storage.engine import EngineError, Extent, Outcome, Rivals, Tables
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log.actions import info_in
 from tubeq_spark.storage.log.log_files import LogFiles, checksum_of, commit_name, pointer
@@ -184,8 +184,8 @@ class NativeTables(Tables):
         bounds.sort(key=lambda bound: bound[0] or ())
         return (told_file(file, newest.shape.schema, bound) for bound, file in bounds)
 
-    def rivals(self, table: str) -> int:
-        """How many takes of others came before the last commits of this process to a table."""
+    def rivals(self, table: str) -> Rivals:
+        """The commits of others that came before the last ones of this process to a table."""
         return self._handles.table(table).rivals
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
