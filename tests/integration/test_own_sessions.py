@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
@@ -134,6 +135,32 @@ def test_put_df_when_a_session_names_its_writes_and_cannot_be_left_is_refused(
             tube.put_df(one_write.sql("SELECT '1' AS data"))
 
         assert queue.statistics(tube.name)["tasks"]["total"] == 0
+
+
+class Silent(Observation):
+    """What Spark never tells of, as the event of it was dropped."""
+
+    ended = threading.Event()
+
+    @property
+    def get(self) -> dict[str, Any]:
+        """Wait for what does not come."""
+        self.ended.wait()
+        raise AssertionError
+
+
+def test_put_df_when_spark_drops_the_event_of_its_rows_asks_the_history(
+    plain: SparkSession, tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "Observation", Silent)
+    monkeypatch.setattr(engine, "_PATIENCE", 0.01)
+    rows = plain.sql("SELECT string(id) AS data FROM range(3)")
+    try:
+        put = tube.put_df(rows)
+    finally:
+        Silent.ended.set()
+    with tube.take_df(9) as batch:
+        assert (put.count, batch.count) == (3, 3)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from tubeq_spark.clock import SystemClock, to_us
 from tubeq_spark.errors import StoreError
@@ -39,15 +41,13 @@ from tubeq_spark.storage.statement import Affected, Statement
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.statement import Commit, Note, Source
 
 T = TypeVar("T")
 
 _SOURCE = re.compile(r"\{\{(rows\d*)\}\}")
-#: Seconds for which this module waits for Spark to answer again.
+#: Seconds for which this module waits for Spark to answer again, or to report the rows that it has written.
 _PATIENCE = 5.0
 
 
@@ -96,13 +96,11 @@ class SparkEngine(SparkReads):
         """Whether Spark can be reached. If the last read failed, this asks again, and waits at most five seconds."""
         if self.unreachable:
             # A client may retry for minutes.
-            asking = threading.Thread(target=self._ask, daemon=True)
-            asking.start()
-            asking.join(_PATIENCE)
+            _wait_for(self._ask)
         return not self.unreachable
 
     def _ask(self) -> None:
-        with suppress(Exception), self.reading():
+        with self.reading():
             self.spark.conf.get("spark.sql.session.timeZone")
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
@@ -171,8 +169,8 @@ class SparkEngine(SparkReads):
             note: The note for its commit.
 
         Returns:
-            The numbers of changed rows. `None` if Spark does not report them: for an append of a DataFrame, or one with
-            `once`, which Delta may have skipped, and for a DELETE of files without statistics.
+            The numbers of changed rows. `None` if Spark does not report them: for an append with `once`, which Delta
+            may have skipped, for another one if its event was dropped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(SystemClock().now())
         with self.hurried(statement.table):
@@ -235,21 +233,30 @@ class SparkEngine(SparkReads):
         return spark.sql(text, **frames)
 
     def _append(self, statement: Statement, rows: Source, note: Note) -> Affected | None:
+        written = None
         if isinstance(rows, pa.Table):
             frame = frame_of(self._own_for(statement.size), rows)
         else:
             # A transaction id of the write replaces the one of the session's settings.
             frame = self._theirs(rows, is_named=statement.once is not None)
+            written = Observation() if statement.once is None else None
         for clause in statement.inserts:
             stored = (clause.sets or {}).items()
             frame = frame.alias("s").selectExpr(*(f"{text_of(v)} AS {name}" for name, v in stored))
+        if written is not None:
+            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append").option("userMetadata", str(note))
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
         save(writer, statement.table)
-        is_counted = statement.once is None and isinstance(rows, pa.Table)
-        return Affected(inserted=statement.size) if is_counted else None
+        if written is None:
+            return Affected(inserted=statement.size) if statement.once is None else None
+        # Spark reports the number of rows by an event. A busy Spark drops events, so this does not wait forever. The
+        # history has the number, too, but needs two more jobs.
+        counted: list[int] = []
+        _wait_for(lambda: counted.append(written.get["rows"]))
+        return Affected(inserted=counted[0]) if counted else None
 
     def commit_of(self, table: str, operation_id: int) -> Commit | None:
         """The commit of a statement of this thread, since the last one was sent; `None` if the history does not have it.
@@ -258,6 +265,18 @@ class SparkEngine(SparkReads):
             StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
         return find_commit(partial(self.newest, table), operation_id, self._thread.sent_us)
+
+
+def _wait_for(ask: Callable[[], None]) -> None:
+    """Ask Spark for five seconds at most; an error of the question does not matter."""
+
+    def run() -> None:
+        with suppress(Exception):
+            ask()
+
+    asking = threading.Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE)
 
 
 def _has_any(spark: SparkSession, names: Sequence[str]) -> bool:
