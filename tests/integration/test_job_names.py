@@ -1,4 +1,4 @@
-"""Spark's UI names jobs of the queue after the verb and the tube, and keeps the names of a program's own jobs."""
+"""Spark's UI names jobs of the queue after the verb and the tube; put_df needs few jobs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from tests.concurrency.support import jobs_of
 from tubeq_spark import Queue
 
 if TYPE_CHECKING:
@@ -53,3 +54,11 @@ def test_jobs_when_verbs_run_are_named_after_verb_and_tube_and_a_programs_as_bef
             assert "of the program" in found
         assert context.getLocalProperty("spark.job.description") == "of the program"
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def test_put_df_counts_reads_and_writes_by_four_jobs(spark: SparkSession, location: str) -> None:
+    rows = spark.range(100).selectExpr("string(id) AS data")
+    with Queue(spark, location, engine="spark") as queue:
+        tube = queue.create_tube("letters")
+        tube.put_df(rows)
+        assert len(jobs_of(spark, "put", lambda: tube.put_df(rows))) <= 4
