@@ -6,11 +6,13 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.native.logs import versions
 from tests.native.support import Place
 from tubeq_spark import PutItem, Queue
+from tubeq_spark.storage.arrow.columns import grouped
 from tubeq_spark.storage.log import data_files
 
 if TYPE_CHECKING:
@@ -112,3 +114,20 @@ def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path
     tables = place.engine.tables
     assert tables.data_files(place.tube) > 2
     assert tables.small_segments(place.tube, PIECE, 1 << 20, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("segments", "copied"),
+    [([7, 7, 7, 8], [8]), ([7, 8, 7, 7], [8]), ([8, 7, 9, 9, 9, 9], [8, 7]), ([7, 7], [])],
+)
+def test_rows_of_each_partition_keep_their_order_and_small_parts_not_the_memory_of_all(
+    segments: list[int], copied: list[int]
+) -> None:
+    rows = pa.table({"segment": segments, "n": range(len(segments))})
+    found = dict(grouped(rows, ["segment"]))
+
+    assert [*found] == [(segment,) for segment in dict.fromkeys(segments)]
+    for (segment,), part in found.items():
+        assert part.column("n").to_pylist() == [n for n, s in enumerate(segments) if s == segment]
+        is_whole = part.get_total_buffer_size() >= rows.get_total_buffer_size()
+        assert is_whole == (segment not in copied)

@@ -186,17 +186,21 @@ def counted(values: pa.Array | pa.ChunkedArray) -> Counter[Any]:
 
 def grouped(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
     """The rows of each partition, in their order. Arguments as for `distinct`."""
-    if rows.num_rows == 1 or len(distinct(rows, by)) == 1:
+    if rows.num_rows == 1 or not by:
         yield tuple(rows.column(name)[0].as_py() for name in by), rows
         return
-    encoded = rows.column(by[0]).combine_chunks().dictionary_encode()
-    in_order = pc.sort_indices(encoded.indices)
-    counts = pc.value_counts(encoded.indices.take(in_order)).field("counts").to_pylist()
+    runs = pc.run_end_encode(flat(rows.column(by[0])))
+    if len(runs.values.unique()) < len(runs.values):
+        # A partition has rows in several places.
+        rows = rows.take(pc.sort_indices(flat(rows.column(by[0])).dictionary_encode().indices))
+        runs = pc.run_end_encode(flat(rows.column(by[0])))
     first = 0
-    for count in counts:
-        part = rows.take(in_order[first : first + count])
-        yield (part.column(by[0])[0].as_py(),), part
-        first += count
+    for value, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        part = rows.slice(first, end - first)
+        # A slice keeps the memory of all rows, and small parts may stay in a cache. So they are copied.
+        is_most = 2 * part.num_rows >= rows.num_rows
+        yield (value,), part if is_most else part.take(numbers_from_0(part.num_rows))
+        first = end
 
 
 def are_in(rows: pa.Table, by: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:
