@@ -37,14 +37,17 @@ _ZERO = scalar(0, pa.int64())
 
 def numbered(columns: Sequence[pa.Array]) -> pa.Array:
     """A number for each row's values in some columns, in the order of their first rows, from 0 on. NULLs are equal."""
-    first, *others = columns
-    numbers = first.dictionary_encode(null_encoding="encode").indices
+    return combined(columns).dictionary_encode(null_encoding="encode").indices
+
+
+def combined(columns: Sequence[pa.Array]) -> pa.Array:
+    """A value for each row that is equal for rows with equal values in all columns. NULLs are equal."""
+    values, *others = columns
     for each in others:
-        encoded = each.dictionary_encode(null_encoding="encode")
-        size = scalar(len(encoded.dictionary), pa.int64())
-        both = pc.add(pc.multiply(numbers.cast(pa.int64()), size), encoded.indices)
-        numbers = both.dictionary_encode().indices
-    return numbers
+        ours, theirs = (some.dictionary_encode(null_encoding="encode") for some in (values, each))
+        size = scalar(len(theirs.dictionary), pa.int64())
+        values = pc.add(pc.multiply(ours.indices.cast(pa.int64()), size), theirs.indices)
+    return values
 
 
 class Groups:

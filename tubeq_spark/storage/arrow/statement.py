@@ -25,7 +25,7 @@ from tubeq_spark.storage.arrow.columns import (
     whole,
 )
 from tubeq_spark.storage.arrow.evaluate import column, holds, of_table
-from tubeq_spark.storage.arrow.select import numbered
+from tubeq_spark.storage.arrow.select import combined
 from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.expression import STALE, TRUE, Call, Case, Fail, Type, case, null, row
 from tubeq_spark.storage.statement import MOST_NAMED, Affected
@@ -169,7 +169,7 @@ def _keys(on: Sequence[Call], rows: pa.Table, source: pa.Table) -> tuple[pa.Arra
         right = flat(column(of_source, of_table(source), None, source.num_rows))
         left = flat(column(of_rows, of_table(rows), right.type, rows.num_rows))
         pairs.append(pa.concat_arrays([left, right]))
-    keys = pairs[0] if len(pairs) == 1 else numbered(pairs)
+    keys = combined(pairs)
     return keys[: rows.num_rows], keys[rows.num_rows :]
 
 

@@ -43,6 +43,8 @@ _PIECE, _GROWS = 512, 4
 PART_BYTES = 64 << 20
 #: At most this many rows are written without dictionaries and bounds.
 _FEW = 1_000
+#: Columns whose values mostly occur once.
+_MOSTLY_ONCE = frozenset({"task_id", "data"})
 #: The last character. All readers compare texts by code points.
 _LAST = chr(0x10FFFF)
 
@@ -188,13 +190,14 @@ def _content(rows: pa.Table, partition: Mapping[str, int | None]) -> bytes:
     # needs at least one column.
     named = [name for name in stored if rows.column(name).null_count < rows.num_rows]
     # Arrow's own schema is left out, because readers take their types from the log, which has bounds of columns, too.
-    # For a few rows dictionaries and bounds make the file larger, and take a quarter of the time to write it.
+    # For a few rows dictionaries and bounds make the file larger, and take a quarter of the time to write it. So do
+    # dictionaries of ids and payloads for many rows.
     are_many, sink = rows.num_rows > _FEW, pa.BufferOutputStream()
     write_table(
         rows.select(named or stored[:1]),
         sink,
         store_schema=False,
-        use_dictionary=are_many,
+        use_dictionary=are_many and [name for name in named if name not in _MOSTLY_ONCE],
         write_statistics=are_many,
     )
     content: bytes = sink.getvalue().to_pybytes()
