@@ -1,4 +1,4 @@
-"""Spark's UI names jobs of the queue after the verb and the tube; put_df needs few jobs."""
+"""Spark's UI names jobs of the queue after the verb and the tube, and keeps the names of a program's own jobs. A put needs few."""
 
 from __future__ import annotations
 

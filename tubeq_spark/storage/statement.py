@@ -233,7 +233,6 @@ class PutIdentity:
 PUTS = frozenset({"put", "urgent"})
 #: The operations of commits that take tasks.
 TAKES = frozenset({"take", "exchange"})
-_TAKE = re.compile(f"tubeq operation=(?:{'|'.join(TAKES)}) ".encode())
 #: The last version of each table that the running attempt of a verb has read.
 versions_read: ContextVar[dict[str, int]] = ContextVar("tubeq_versions_read")
 #: The columns of DESCRIBE HISTORY that `read_commit` reads, beside `timestamp`.
@@ -321,9 +320,13 @@ def pattern_of(field: str) -> str:
     return rf"tubeq (?:\w+=[\w/,-]* )*?{field}=([\w/,-]*)"
 
 
-def is_take(commit: bytes) -> bool:
-    """Whether a commit takes tasks, by the note in the first line of its text."""
-    return _TAKE.search(commit.partition(b"\n")[0]) is not None
+_OPERATION = re.compile(pattern_of("operation").encode())
+
+
+def operation_in(commit: bytes) -> str:
+    """The operation of a commit, by the note in the first line of its text; empty if it has none."""
+    found = _OPERATION.search(commit.partition(b"\n")[0])
+    return "" if found is None else found[1].decode()
 
 
 def note_in(text: str) -> Note | None:

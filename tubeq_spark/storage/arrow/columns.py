@@ -189,11 +189,12 @@ def grouped(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition, pa.T
     if rows.num_rows == 1 or not by:
         yield tuple(rows.column(name)[0].as_py() for name in by), rows
         return
-    runs = pc.run_end_encode(flat(rows.column(by[0])))
+    column = flat(rows.column(by[0]))
+    runs = pc.run_end_encode(column)
     if len(runs.values.unique()) < len(runs.values):
         # A partition has rows in several places.
-        rows = rows.take(pc.sort_indices(flat(rows.column(by[0])).dictionary_encode().indices))
-        runs = pc.run_end_encode(flat(rows.column(by[0])))
+        yield from grouped(rows.take(pc.sort_indices(column.dictionary_encode().indices)), by)
+        return
     first = 0
     for value, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
         part = rows.slice(first, end - first)

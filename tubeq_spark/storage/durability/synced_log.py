@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.locks.committer import SystemProcesses
 from tubeq_spark.storage.log.log_files import commit_file, versions_of
-from tubeq_spark.storage.statement import pattern_of
+from tubeq_spark.storage.statement import operation_in
 from tubeq_spark.storage.store import local_files
 from tubeq_spark.storage.store.local_files import SyncError, mount_of
 
@@ -269,8 +268,6 @@ def synced_log_of(table: Path) -> SyncedLog:
         return found
 
 
-#: The operation in a note, in any field of a commit.
-_OPERATION = re.compile(pattern_of("operation").encode())
 #: The number of bytes to read for the note, which is in the first line.
 _BEGINNING = 1 << 16
 
@@ -286,7 +283,7 @@ class Arrivals:
             but: Operations that cannot end the wait.
         """
         self._synced = synced
-        self._but = {name.encode() for name in but}
+        self._but = but
         self._last: int | None = None
         self._count = 0
 
@@ -308,9 +305,9 @@ class Arrivals:
     def _matters(self, version: int) -> bool:
         try:
             with open(commit_file(self._synced.log, version), "rb") as file:  # noqa: PTH123  (as its siblings)
-                found = _OPERATION.search(file.read(_BEGINNING))
+                operation = operation_in(file.read(_BEGINNING))
         except FileNotFoundError:
             # While this process was suspended, the log was shortened beyond this version.
             return True
         # Commits without a note may be of any kind, so they count.
-        return found is None or found[1] not in self._but
+        return operation not in self._but

@@ -25,6 +25,7 @@ from tubeq_spark.storage.log.actions import DataFile, damaged, encoded
 from tubeq_spark.storage.log.log_files import LogFiles, commit_file, commit_name
 from tubeq_spark.storage.log.log_reader import Base, LogReader
 from tubeq_spark.storage.log.next_version import Change, NextVersion
+from tubeq_spark.storage.statement import TAKES, operation_in
 from tubeq_spark.storage.store.store import RequestError, has_made
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Log(LogReader):
                 # The rival may have been late itself: then its commit is none of the log's, and only a new look tells.
                 if self._may_be_late(base.snapshot, base.sure):
                     break
-                takes += following.is_take
+                takes += operation_in(following.text or b"") in TAKES
                 base = self._behind(base, following)
                 found = change.on(base.snapshot)
                 if found is None:

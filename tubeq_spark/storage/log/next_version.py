@@ -15,7 +15,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.engine import EngineError, Outcome
 from tubeq_spark.storage.log.actions import OURS, Actions, DataFile, info_in, known
 from tubeq_spark.storage.log.log_files import LOG, LogFiles, commit_name, versions_of
-from tubeq_spark.storage.statement import FOR_EVER_MS, Note, is_of, is_take
+from tubeq_spark.storage.statement import FOR_EVER_MS, Note, is_of
 from tubeq_spark.storage.store.store import (
     ExistsError,
     RequestError,
@@ -73,11 +73,6 @@ class NextVersion:
             with suppress(OSError, CancelledError, TimeoutError):
                 self.text, self.tag = ahead.result(seconds)
         return self.text is not None
-
-    @property
-    def is_take(self) -> bool:
-        """Whether the rival's commit takes tasks."""
-        return is_take(self.text or b"")
 
     def actions(self) -> Actions:
         """The actions of the rival's commit. Raises as `known`."""

@@ -233,13 +233,14 @@ class SparkEngine(SparkReads):
         return spark.sql(text, **frames)
 
     def _append(self, statement: Statement, rows: Source, note: Note) -> Affected | None:
-        written = None
+        written = (
+            None if statement.once is not None or isinstance(rows, pa.Table) else Observation()
+        )
         if isinstance(rows, pa.Table):
             frame = frame_of(self._own_for(statement.size), rows)
         else:
             # A transaction id of the write replaces the one of the session's settings.
             frame = self._theirs(rows, is_named=statement.once is not None)
-            written = Observation() if statement.once is None else None
         for clause in statement.inserts:
             stored = (clause.sets or {}).items()
             frame = frame.alias("s").selectExpr(*(f"{text_of(v)} AS {name}" for name, v in stored))
